@@ -1,15 +1,5 @@
-#include <tandem/autograd/engine.h>
-
-#include <gtest/gtest.h>
-
-#include <string>
-#include <vector>
-
-#include <tandem/autograd/node.h>
 #include <tandem/base/rank_context.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/ops.h>
 #include <tandem/tests/support/sanitizers.h>
 
 namespace tandem { namespace {

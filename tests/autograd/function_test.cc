@@ -1,17 +1,4 @@
-#include <tandem/autograd/function.h>
-
-#include <gtest/gtest.h>
-
-#include <tuple>
-#include <vector>
-
-#include <tandem/autograd/engine.h>
-#include <tandem/autograd/gradcheck.h>
-#include <tandem/ops/compare.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/reduce.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem { namespace {
 

@@ -1,13 +1,4 @@
-#include <tandem/autograd/gradcheck.h>
-
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <string>
-
-#include <tandem/autograd/node.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/tensor/factories.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem { namespace {
 

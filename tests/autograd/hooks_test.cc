@@ -1,18 +1,4 @@
-#include <gtest/gtest.h>
-
-#include <functional>
-#include <optional>
-#include <string>
-#include <vector>
-
-#include <tandem/autograd/engine.h>
-#include <tandem/autograd/function.h>
-#include <tandem/autograd/leaf.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/matmul.h>
-#include <tandem/ops/reduce.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem { namespace {
 

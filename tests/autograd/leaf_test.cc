@@ -1,14 +1,4 @@
-#include <tandem/autograd/leaf.h>
-
-#include <gtest/gtest.h>
-
-#include <vector>
-
-#include <tandem/autograd/engine.h>
-#include <tandem/autograd/node.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/primitives.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem { namespace {
 

@@ -1,15 +1,4 @@
-#include <tandem/autograd/node.h>
-
-#include <gtest/gtest.h>
-
-#include <stdexcept>
-#include <thread>
-#include <vector>
-
-#include <tandem/autograd/engine.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/reduce.h>
-#include <tandem/tensor/factories.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem { namespace {
 

@@ -1,12 +1,8 @@
 #include <tandem/data/collate.h>
 
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/data/data_loader.h>
 #include <tandem/tensor/factories.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 using td::data::Batch;

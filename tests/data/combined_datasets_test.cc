@@ -1,19 +1,10 @@
 // Datasets of tensors, and datasets made of others.
 #include <tandem/data/dataset.h>
 
-#include <algorithm>
-#include <memory>
-#include <set>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/data/data_loader.h>
 #include <tandem/data/stream.h>
 #include <tandem/tensor/factories.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 using td::data::Batch;

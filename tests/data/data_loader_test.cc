@@ -1,18 +1,13 @@
 #include <tandem/data/data_loader.h>
 
-#include <atomic>
 #include <condition_variable>
-#include <map>
 #include <mutex>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <tandem/base/parallel_for.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/base/trace.h>
 #include <tandem/tensor/factories.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 using td::data::Batch;

@@ -1,12 +1,7 @@
 #include <tandem/data/dataset.h>
 
-#include <stdexcept>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/tensor/factories.h>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 

@@ -1,10 +1,5 @@
 #include <tandem/data/digits.h>
-
-#include <algorithm>
-#include <array>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 using td::data::DigitsDataset;

@@ -1,11 +1,7 @@
 #include <tandem/data/idx.h>
 
-#include <algorithm>
-#include <string>
-
-#include <gtest/gtest.h>
-
 #include <tandem/tests/data/idx_files.h>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 using td::testing::Bytes;

@@ -1,15 +1,9 @@
 #include <tandem/data/image_folder.h>
 
-#include <filesystem>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/data/data_loader.h>
 #include <tandem/tensor/factories.h>
-#include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/temporary_folder.h>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 namespace fs = std::filesystem;

@@ -1,15 +1,9 @@
 #include <tandem/data/image_ops.h>
 
-#include <cmath>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/primitives.h>
 #include <tandem/tests/data/image_fixtures.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 using td::Tensor;

@@ -1,17 +1,10 @@
 #include <tandem/data/image.h>
 
-#include <limits>
-#include <map>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/tensor/allocator.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/data/image_fixtures.h>
-#include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/temporary_folder.h>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 using td::Tensor;

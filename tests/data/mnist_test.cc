@@ -1,11 +1,7 @@
 #include <tandem/data/mnist.h>
 
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/tests/data/idx_files.h>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 using td::data::MnistDataset;

@@ -4,18 +4,11 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <functional>
-#include <string>
 
-#include <gtest/gtest.h>
-
-#include <tandem/base/error.h>
 #include <tandem/data/cifar.h>
 #include <tandem/data/mnist.h>
-#include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/temporary_folder.h>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 namespace fs = std::filesystem;

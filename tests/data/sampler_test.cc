@@ -1,16 +1,5 @@
 #include <tandem/data/sampler.h>
-
-#include <algorithm>
-#include <limits>
-#include <map>
-#include <numeric>
-#include <set>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 using td::data::DistributedSampler;

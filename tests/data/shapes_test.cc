@@ -1,15 +1,5 @@
 #include <tandem/data/shapes.h>
-
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <map>
-#include <set>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 using td::data::ShapesDataset;

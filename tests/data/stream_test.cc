@@ -1,19 +1,8 @@
 #include <tandem/data/stream.h>
 
-#include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <limits>
-#include <memory>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/data/collate.h>
 #include <tandem/tensor/factories.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 using td::data::Example;

@@ -1,14 +1,7 @@
 #include <tandem/data/transform.h>
 
-#include <algorithm>
-#include <cmath>
-#include <set>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/tensor/factories.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 using td::Tensor;

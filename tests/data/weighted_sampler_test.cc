@@ -1,13 +1,5 @@
-#include <cmath>
-#include <limits>
-#include <map>
-#include <set>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/data/sampler.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 using td::data::WeightedRandomSampler;

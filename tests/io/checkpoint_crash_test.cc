@@ -14,16 +14,10 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <filesystem>
-#include <map>
-#include <set>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/temporary_folder.h>
+#include <tandem/tests/support/test.h>
 
 namespace {
 

@@ -2,19 +2,12 @@
 
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <barrier>
-#include <filesystem>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <tandem/base/rank_context.h>
 #include <tandem/tensor/factories.h>
-#include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/temporary_folder.h>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 namespace fs = std::filesystem;

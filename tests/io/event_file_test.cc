@@ -3,21 +3,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <bit>
-#include <chrono>
-#include <cstring>
-#include <filesystem>
-#include <limits>
-#include <string>
-#include <vector>
 
-#include <gtest/gtest.h>
-
-#include <tandem/base/error.h>
 #include <tandem/io/crc32c.h>
-#include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/temporary_folder.h>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 namespace fs = std::filesystem;

@@ -3,15 +3,7 @@
 
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
-#include <functional>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include <gtest/gtest.h>
-
-#include <tandem/base/error.h>
 #include <tandem/base/trace.h>
 #include <tandem/base/tuning.h>
 #include <tandem/io/checkpoint.h>
@@ -22,6 +14,7 @@
 #include <tandem/profile/trace_file.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/temporary_folder.h>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 using td::testing::read_file;

@@ -1,13 +1,7 @@
 #include <tandem/io/json.h>
 
-#include <string>
-#include <type_traits>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/program_locale.h>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 using td::io::is_valid_utf8;

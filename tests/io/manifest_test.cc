@@ -1,11 +1,5 @@
 #include <tandem/io/manifest.h>
-
-#include <string>
-
-#include <gtest/gtest.h>
-
-#include <tandem/base/error.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 using td::io::Manifest;

@@ -5,16 +5,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstring>
-#include <filesystem>
-#include <functional>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/base/error.h>
 #include <tandem/base/tuning.h>
 #include <tandem/data/cifar.h>
 #include <tandem/data/idx.h>
@@ -23,8 +13,8 @@
 #include <tandem/io/safetensors.h>
 #include <tandem/io/state_file.h>
 #include <tandem/models/gpt2.h>
-#include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/temporary_folder.h>
+#include <tandem/tests/support/test.h>
 #include <tandem/text/bpe.h>
 #include <tandem/text/char_text.h>
 #include <tandem/text/token_file.h>

@@ -5,23 +5,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cmath>
 #include <csignal>
-#include <cstdint>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <tandem/tensor/allocator.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/primitives.h>
 #include <tandem/tests/support/temporary_folder.h>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 using td::io::load_safetensors;

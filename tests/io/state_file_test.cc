@@ -1,19 +1,12 @@
 #include <tandem/io/state_file.h>
 
 #include <bit>
-#include <cmath>
-#include <filesystem>
-#include <limits>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <tandem/io/safetensors.h>
 #include <tandem/tensor/allocator.h>
 #include <tandem/tensor/factories.h>
-#include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/temporary_folder.h>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 using td::State;

@@ -1,11 +1,6 @@
-#include <gtest/gtest.h>
-
-#include <map>
-#include <string>
-
 #include <tandem/models/ddpm_unet.h>
 #include <tandem/tandem.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/ops.h>
 
 namespace {
 

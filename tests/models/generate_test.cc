@@ -1,16 +1,8 @@
 #include <tandem/models/causal_language_model.h>
 
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/grad_mode.h>
 #include <tandem/models/gpt2.h>
 #include <tandem/nn/init.h>
-#include <tandem/ops/embedding.h>
-#include <tandem/ops/view.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

@@ -1,15 +1,8 @@
 // A folder of transformers with a GPT-2: its config.json and weights, and folders that are written for transformers.
-#include <fstream>
-#include <string>
-
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/grad_mode.h>
 #include <tandem/io/pretrained.h>
 #include <tandem/models/gpt2.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/models/reference.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

@@ -1,11 +1,4 @@
 // Models of images: names, shapes and results are compared with torchvision, or with the same models in PyTorch.
-#include <cmath>
-#include <memory>
-#include <string>
-
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/grad_mode.h>
 #include <tandem/models/dcgan.h>
 #include <tandem/models/lenet.h>
 #include <tandem/models/mlp.h>
@@ -14,13 +7,9 @@
 #include <tandem/models/unet.h>
 #include <tandem/models/vision_transformer.h>
 #include <tandem/nn/init.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/reduce.h>
-#include <tandem/ops/view.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/models/reference.h>
 #include <tandem/tests/nn/drawn.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

@@ -1,21 +1,10 @@
 // Language models: names, shapes, logits and generated tokens are compared with transformers and PyTorch.
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/grad_mode.h>
 #include <tandem/models/gpt2.h>
 #include <tandem/models/llama.h>
 #include <tandem/models/lstm.h>
 #include <tandem/nn/init.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/reduce.h>
-#include <tandem/ops/view.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/models/reference.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

@@ -1,6 +1,5 @@
-#include <tandem/nn/attention.h>
-#include <tandem/nn/transformer.h>
 #include <tandem/tests/nn/layer_cases.h>
+#include <tandem/tests/nn/nn.h>
 
 namespace tandem::testing {
 

@@ -1,27 +1,4 @@
-#include <tandem/nn/attention.h>
-
-#include <algorithm>
-#include <cmath>
-#include <limits>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/engine.h>
-#include <tandem/autograd/grad_mode.h>
-#include <tandem/nn/init.h>
-#include <tandem/ops/compare.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/matmul.h>
-#include <tandem/ops/random.h>
-#include <tandem/ops/reduce.h>
-#include <tandem/ops/softmax.h>
-#include <tandem/ops/view.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/generator.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/nn/nn.h>
 
 namespace td = tandem;
 namespace nn = tandem::nn;

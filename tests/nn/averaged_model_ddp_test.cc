@@ -1,10 +1,7 @@
 // Averages of a model that DistributedDataParallel trains.
 
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/tandem.h>
+#include <tandem/tests/nn/nn.h>
 
 namespace td = tandem;
 namespace nn = tandem::nn;

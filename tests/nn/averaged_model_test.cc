@@ -1,15 +1,4 @@
-#include <tandem/nn/averaged_model.h>
-
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/nn/layers.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/generator.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/nn/nn.h>
 
 namespace td = tandem;
 namespace nn = tandem::nn;

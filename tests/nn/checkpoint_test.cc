@@ -1,31 +1,6 @@
-#include <tandem/nn/checkpoint.h>
-
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <functional>
 #include <iostream>
-#include <string>
-#include <thread>
-#include <vector>
 
-#include <tandem/autograd/engine.h>
-#include <tandem/nn/activation.h>
-#include <tandem/nn/attention.h>
-#include <tandem/nn/conv.h>
-#include <tandem/nn/layers.h>
-#include <tandem/nn/module_list.h>
-#include <tandem/nn/norm.h>
-#include <tandem/nn/sequential.h>
-#include <tandem/ops/cast.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/matmul.h>
-#include <tandem/ops/random.h>
-#include <tandem/ops/reduce.h>
-#include <tandem/tensor/allocator.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/generator.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/nn/nn.h>
 
 namespace tandem { namespace {
 

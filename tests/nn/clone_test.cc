@@ -1,18 +1,4 @@
-#include <tandem/nn/clone.h>
-
-#include <memory>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/leaf.h>
-#include <tandem/nn/layers.h>
-#include <tandem/nn/norm.h>
-#include <tandem/nn/sequential.h>
-#include <tandem/ops/random.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/generator.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/nn/nn.h>
 
 namespace td = tandem;
 namespace nn = tandem::nn;

@@ -1,25 +1,5 @@
 // Sequential, ModuleList, ModuleDict and ParameterList.
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/nn/activation.h>
-#include <tandem/nn/conv.h>
-#include <tandem/nn/layers.h>
-#include <tandem/nn/module_dict.h>
-#include <tandem/nn/module_list.h>
-#include <tandem/nn/norm.h>
-#include <tandem/nn/pad.h>
-#include <tandem/nn/parameter_list.h>
-#include <tandem/nn/resize.h>
-#include <tandem/nn/sequential.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/generator.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/nn/nn.h>
 
 namespace td = tandem;
 namespace nn = tandem::nn;

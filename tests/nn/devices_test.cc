@@ -1,25 +1,5 @@
 // Layers whose tensors and input are on different devices, and layers on a device other than the first.
-#include <algorithm>
-#include <functional>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/nn/activation.h>
-#include <tandem/nn/attention.h>
-#include <tandem/nn/conv.h>
-#include <tandem/nn/embedding.h>
-#include <tandem/nn/layers.h>
-#include <tandem/nn/norm.h>
-#include <tandem/nn/pad.h>
-#include <tandem/nn/pool.h>
-#include <tandem/nn/resize.h>
-#include <tandem/nn/transformer.h>
-#include <tandem/ops/move.h>
-#include <tandem/tensor/allocator.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/nn/nn.h>
 
 namespace nn = tandem::nn;
 namespace td = tandem;

@@ -1,20 +1,8 @@
 // Weights and data that tools/fixtures/training_fixtures.py draws too, and the losses that it recorded.
 #pragma once
 
-#include <cmath>
-#include <cstdint>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/grad_mode.h>
 #include <tandem/io/safetensors.h>
-#include <tandem/nn/module.h>
-#include <tandem/ops/cast.h>
-#include <tandem/ops/compare.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/tensor/factories.h>
+#include <tandem/tests/nn/nn.h>
 
 namespace tandem::testing {
 

@@ -1,19 +1,4 @@
-#include <optional>
-#include <stdexcept>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/engine.h>
-#include <tandem/base/error.h>
-#include <tandem/nn/attention.h>
-#include <tandem/nn/layers.h>
-#include <tandem/nn/norm.h>
-#include <tandem/nn/sequential.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/tensor/allocator.h>
-#include <tandem/tensor/factories.h>
+#include <tandem/tests/nn/nn.h>
 #include <tandem/tests/support/allocations.h>
 
 namespace td = tandem;

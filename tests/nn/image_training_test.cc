@@ -1,12 +1,8 @@
 // A U-Net that removes noise from drawn shapes: its first losses are PyTorch's, and the later ones small.
-#include <algorithm>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/models/unet.h>
 #include <tandem/tandem.h>
 #include <tandem/tests/nn/drawn.h>
+#include <tandem/tests/nn/nn.h>
 
 namespace tandem::testing { namespace {
 

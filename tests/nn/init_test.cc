@@ -1,19 +1,5 @@
-#include <tandem/nn/init.h>
-
-#include <algorithm>
-#include <cmath>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/base/rank_context.h>
-#include <tandem/ops/compare.h>
-#include <tandem/ops/conv.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/random.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/generator.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/nn/nn.h>
 
 namespace td = tandem;
 namespace init = tandem::nn::init;

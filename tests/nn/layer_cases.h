@@ -1,15 +1,7 @@
 // The layers that //tests/nn:pytorch_layers_test compares with PyTorch's modules.
 #pragma once
 
-#include <functional>
-#include <memory>
-#include <string>
-#include <type_traits>
-#include <utility>
-#include <vector>
-
-#include <tandem/nn/module.h>
-#include <tandem/tensor/tensor.h>
+#include <tandem/tests/nn/nn.h>
 
 namespace tandem::testing {
 

@@ -1,30 +1,6 @@
 // Rules of layers that pytorch_layers_test.cc does not show: arguments and defaults that its cases do not reach, fused
 // forms, initial values, dropout, errors.
-#include <algorithm>
-#include <cmath>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/nn/activation.h>
-#include <tandem/nn/conv.h>
-#include <tandem/nn/embedding.h>
-#include <tandem/nn/layers.h>
-#include <tandem/nn/loss.h>
-#include <tandem/nn/pad.h>
-#include <tandem/nn/pool.h>
-#include <tandem/nn/resize.h>
-#include <tandem/ops/activation.h>
-#include <tandem/ops/compare.h>
-#include <tandem/ops/conv.h>
-#include <tandem/ops/random.h>
-#include <tandem/ops/resize.h>
-#include <tandem/ops/softmax.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/generator.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/nn/nn.h>
 
 namespace td = tandem;
 namespace nn = tandem::nn;

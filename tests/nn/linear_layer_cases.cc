@@ -1,6 +1,5 @@
-#include <tandem/nn/embedding.h>
-#include <tandem/nn/layers.h>
 #include <tandem/tests/nn/layer_cases.h>
+#include <tandem/tests/nn/nn.h>
 
 namespace tandem::testing {
 

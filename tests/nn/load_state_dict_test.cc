@@ -1,23 +1,8 @@
 // Loading weights of other programs: renamed keys, other dtypes, tied weights, files that are mapped into memory.
-#include <fstream>
-#include <sstream>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/io/pretrained.h>
 #include <tandem/io/safetensors.h>
 #include <tandem/io/state_file.h>
-#include <tandem/nn/embedding.h>
-#include <tandem/nn/layers.h>
-#include <tandem/nn/module.h>
-#include <tandem/nn/norm.h>
-#include <tandem/ops/matmul.h>
-#include <tandem/tensor/allocator.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/nn/nn.h>
 #include <tandem/tests/support/sanitizers.h>
 #include <tandem/tests/support/temporary_folder.h>
 

@@ -1,6 +1,5 @@
-#include <tandem/nn/loss.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/nn/layer_cases.h>
+#include <tandem/tests/nn/nn.h>
 
 namespace tandem::testing {
 

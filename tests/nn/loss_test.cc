@@ -1,11 +1,4 @@
-#include <tandem/nn/loss.h>
-
-#include <gtest/gtest.h>
-
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/random.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/generator.h>
+#include <tandem/tests/nn/nn.h>
 
 namespace td = tandem;
 namespace nn = tandem::nn;

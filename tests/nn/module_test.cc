@@ -1,20 +1,5 @@
-#include <tandem/nn/module.h>
-
-#include <algorithm>
-#include <memory>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/leaf.h>
-#include <tandem/autograd/node.h>
 #include <tandem/base/trace.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/primitives.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/nn/nn.h>
 
 namespace td = tandem;
 using td::Tensor;

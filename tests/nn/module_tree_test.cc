@@ -1,17 +1,5 @@
 // Walking over modules, looking them up, and changing all of their parameters.
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/leaf.h>
-#include <tandem/nn/layers.h>
-#include <tandem/nn/module.h>
-#include <tandem/nn/norm.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/nn/nn.h>
 
 namespace td = tandem;
 namespace nn = tandem::nn;

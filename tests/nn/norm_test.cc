@@ -1,16 +1,4 @@
-#include <tandem/nn/norm.h>
-
-#include <optional>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/ops/activation.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/primitives.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/nn/nn.h>
 
 namespace td = tandem;
 namespace nn = tandem::nn;

@@ -1,20 +1,4 @@
-#include <tandem/nn/packed_sequence.h>
-
-#include <cmath>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/gradcheck.h>
-#include <tandem/nn/recurrent.h>
-#include <tandem/ops/cast.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/random.h>
-#include <tandem/ops/reduce.h>
-#include <tandem/ops/view.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/nn/nn.h>
 
 namespace td = tandem;
 namespace nn = tandem::nn;

@@ -1,22 +1,9 @@
 // Parametrized layers under DistributedDataParallel.
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/distributed/context.h>
 #include <tandem/distributed/distributed_data_parallel.h>
 #include <tandem/distributed/launch.h>
-#include <tandem/nn/clone.h>
-#include <tandem/nn/layers.h>
-#include <tandem/nn/parametrize.h>
-#include <tandem/ops/compare.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/loss.h>
-#include <tandem/ops/random.h>
-#include <tandem/ops/view.h>
 #include <tandem/optim/sgd.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/generator.h>
+#include <tandem/tests/nn/nn.h>
 
 namespace td = tandem;
 namespace nn = tandem::nn;

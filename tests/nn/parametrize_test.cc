@@ -1,26 +1,6 @@
-#include <tandem/nn/parametrize.h>
-
-#include <cmath>
-#include <functional>
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/leaf.h>
 #include <tandem/io/safetensors.h>
-#include <tandem/nn/checkpoint.h>
-#include <tandem/nn/clone.h>
-#include <tandem/nn/conv.h>
-#include <tandem/nn/layers.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/random.h>
 #include <tandem/optim/sgd.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/generator.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/nn/nn.h>
 
 namespace td = tandem;
 namespace nn = tandem::nn;

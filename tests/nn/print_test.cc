@@ -1,20 +1,4 @@
-#include <sstream>
-#include <string>
-
-#include <gtest/gtest.h>
-
-#include <tandem/nn/activation.h>
-#include <tandem/nn/attention.h>
-#include <tandem/nn/conv.h>
-#include <tandem/nn/embedding.h>
-#include <tandem/nn/layers.h>
-#include <tandem/nn/module.h>
-#include <tandem/nn/norm.h>
-#include <tandem/nn/pad.h>
-#include <tandem/nn/pool.h>
-#include <tandem/nn/resize.h>
-#include <tandem/nn/sequential.h>
-#include <tandem/tensor/factories.h>
+#include <tandem/tests/nn/nn.h>
 
 namespace td = tandem;
 namespace nn = tandem::nn;

@@ -1,23 +1,9 @@
 // Compares layers with PyTorch's modules: keys and shapes of their state, outputs in both modes, gradients, and the
 // state after a call (tools/fixtures/layer_fixtures.py).
-#include <cmath>
-#include <map>
-#include <set>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/grad_mode.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/io/safetensors.h>
-#include <tandem/ops/compare.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/math.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/generator.h>
 #include <tandem/tests/nn/layer_cases.h>
+#include <tandem/tests/nn/nn.h>
 
 namespace td = tandem;
 namespace nn = tandem::nn;

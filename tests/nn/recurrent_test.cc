@@ -1,21 +1,5 @@
-#include <tandem/nn/recurrent.h>
-
-#include <algorithm>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/grad_mode.h>
-#include <tandem/nn/init.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/move.h>
-#include <tandem/ops/random.h>
-#include <tandem/ops/view.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/generator.h>
+#include <tandem/tests/nn/nn.h>
 #include <tandem/tests/support/allocations.h>
-#include <tandem/tests/support/error_text.h>
 
 namespace td = tandem;
 namespace nn = tandem::nn;

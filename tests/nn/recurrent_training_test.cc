@@ -1,14 +1,7 @@
 // A language model: an LSTM that predicts the next token of a periodic text. Its first losses are PyTorch's.
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/nn/embedding.h>
-#include <tandem/nn/layers.h>
-#include <tandem/nn/recurrent.h>
-#include <tandem/ops/loss.h>
 #include <tandem/optim/adam.h>
 #include <tandem/tests/nn/drawn.h>
+#include <tandem/tests/nn/nn.h>
 
 namespace tandem::testing { namespace {
 

@@ -1,17 +1,4 @@
-#include <memory>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/leaf.h>
-#include <tandem/nn/activation.h>
-#include <tandem/nn/layers.h>
-#include <tandem/nn/module_dict.h>
-#include <tandem/nn/module_list.h>
-#include <tandem/nn/sequential.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/nn/nn.h>
 
 namespace td = tandem;
 namespace nn = tandem::nn;

@@ -1,7 +1,5 @@
-#include <tandem/nn/pad.h>
-#include <tandem/nn/pool.h>
-#include <tandem/nn/resize.h>
 #include <tandem/tests/nn/layer_cases.h>
+#include <tandem/tests/nn/nn.h>
 
 namespace tandem::testing {
 

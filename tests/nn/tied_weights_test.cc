@@ -1,19 +1,9 @@
 // Tied parameters: one tensor with several paths.
 
-#include <filesystem>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/io/safetensors.h>
 #include <tandem/io/state_file.h>
-#include <tandem/nn/embedding.h>
-#include <tandem/nn/layers.h>
-#include <tandem/ops/matmul.h>
 #include <tandem/optim/sgd.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/nn/nn.h>
 
 namespace td = tandem;
 namespace nn = tandem::nn;

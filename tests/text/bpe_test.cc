@@ -1,16 +1,9 @@
 #include <tandem/text/bpe.h>
 
-#include <fstream>
-#include <random>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <tandem/base/error.h>
-#include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/temporary_folder.h>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 using nlohmann::json;

@@ -1,12 +1,7 @@
 #include <tandem/text/char_text.h>
 
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/temporary_folder.h>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 using td::testing::error_text;

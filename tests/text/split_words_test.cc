@@ -1,11 +1,6 @@
 #include <tandem/text/split_words.h>
 
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include <gtest/gtest.h>
-
+#include <tandem/tests/support/test.h>
 #include <tandem/text/utf8.h>
 
 namespace tandem::text { namespace {

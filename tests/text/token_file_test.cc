@@ -2,18 +2,10 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/data/data_loader.h>
-#include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/sanitizers.h>
 #include <tandem/tests/support/temporary_folder.h>
+#include <tandem/tests/support/test.h>
 #include <tandem/text/token_dataset.h>
 
 namespace td = tandem;

@@ -1,15 +1,9 @@
 // Epochs of Trainer: their last step, and resuming on another number of ranks or with other data.
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <mutex>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include <tandem/tandem.h>
-#include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/temporary_folder.h>
+#include <tandem/tests/support/test.h>
 #include <tandem/train/trainer.h>
 
 namespace td = tandem;

@@ -1,12 +1,6 @@
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <limits>
-#include <vector>
-
 #include <tandem/distributed/context.h>
 #include <tandem/distributed/launch.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/test.h>
 #include <tandem/train/history.h>
 
 namespace {

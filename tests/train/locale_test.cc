@@ -1,16 +1,9 @@
 // A program's global locale does not change what tandem writes and reads.
-#include <gtest/gtest.h>
-
-#include <chrono>
-#include <filesystem>
-#include <memory>
-#include <optional>
-#include <string>
-
 #include <tandem/distributed/launch.h>
 #include <tandem/tandem.h>
 #include <tandem/tests/support/program_locale.h>
 #include <tandem/tests/support/temporary_folder.h>
+#include <tandem/tests/support/test.h>
 #include <tandem/train/plot.h>
 #include <tandem/train/trainer.h>
 

@@ -1,12 +1,5 @@
 // Metrics: values, exact sums, and equal results for every distribution of the samples over ranks.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <limits>
 #include <mutex>
-#include <string>
-#include <vector>
 
 #include <tandem/data/sampler.h>
 #include <tandem/distributed/context.h>
@@ -18,7 +11,7 @@
 #include <tandem/ops/reduce.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/test.h>
 #include <tandem/train/metrics.h>
 
 namespace td = tandem;

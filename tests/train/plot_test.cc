@@ -1,9 +1,4 @@
-#include <gtest/gtest.h>
-
-#include <limits>
-#include <string>
-#include <vector>
-
+#include <tandem/tests/support/test.h>
 #include <tandem/train/plot_points.h>
 
 namespace {

@@ -1,16 +1,9 @@
 // Trainer: the same bits as a plain loop, resuming, evaluation, and errors.
-#include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <filesystem>
-#include <functional>
-#include <limits>
-#include <string>
-#include <vector>
-
 #include <tandem/tandem.h>
-#include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/temporary_folder.h>
+#include <tandem/tests/support/test.h>
 #include <tandem/train/trainer.h>
 
 namespace td = tandem;
