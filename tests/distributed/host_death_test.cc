@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <tandem/distributed/backends/hierarchical/hierarchical_backend.h>
 #include <tandem/distributed/backends/network/network_backend.h>
@@ -96,6 +98,14 @@ TEST(HierarchicalStoppedRank, IsNamedInEveryPhaseOfAllReduce) {
   }
 }
 
+TEST(HierarchicalStoppedRank, IsNamedInEveryPhaseOfOtherKinds) {
+  for (const char* function : {"fail_over_hosts", "fail_behind_leader", "fail_alone_on_host"}) {
+    for (const char* kind : {"reduce", "broadcast", "all_gather", "reduce_scatter"}) {
+      for (const int moves : {1, 13}) expect_only_victim_missing(function, kind, moves);
+    }
+  }
+}
+
 TEST(HierarchicalStoppedRank, IsNamedIfOnlyItsSignatureWasSent) {
   constexpr int kWhole = 1 << 20;  // the victim completes the first of the queued operations
   for (const char* function : {"fail_over_hosts", "fail_over_leaders", "fail_behind_leader", "fail_alone_on_host"}) {
@@ -107,7 +117,16 @@ TEST_P(HierarchicalRankFailure, MismatchedCallIsShownOnEveryRank) {
   expect_disagreement("fail_over_hosts", GetParam());
 }
 
-INSTANTIATE_TEST_SUITE_P(Operations, HierarchicalRankFailure, ::testing::ValuesIn(failing_operations()),
+/// The operations of the other backends' tests, and all that have phases.
+std::vector<std::string> operations() {
+  std::vector<std::string> result = failing_operations();
+  for (const char* kind : {"reduce", "broadcast", "all_gather", "reduce_scatter"}) {
+    if (std::find(result.begin(), result.end(), kind) == result.end()) result.emplace_back(kind);
+  }
+  return result;
+}
+
+INSTANTIATE_TEST_SUITE_P(Operations, HierarchicalRankFailure, ::testing::ValuesIn(operations()),
                          [](const auto& param_info) { return param_info.param; });
 
 TEST(HierarchicalQueuedWork, AllQueuedWorksOfSurvivorsFail) {

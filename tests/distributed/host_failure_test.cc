@@ -1,4 +1,4 @@
-// Failures and mismatches of other ranks on several hosts, in every phase of an all_reduce.
+// Failures and mismatches of other ranks on several hosts, in every phase of a collective.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -72,6 +72,48 @@ TEST(HierarchicalConsistencyCheck, MismatchIsShownEverywhereAndDataIsUnchanged) 
   }
 }
 
+/// Runs a collective that has phases with `count` elements for each rank, or in all. Its results replace `result`.
+void call(ProcessGroup& group, const std::string& kind, int64_t count, const Tensor& result) {
+  const int n = group.size();
+  if (kind == "all_reduce") group.all_reduce(result);
+  if (kind == "reduce") group.reduce(result, 1);
+  if (kind == "broadcast") group.broadcast(result, 1);
+  if (kind == "all_gather") group.all_gather(result, full({count / n}, 1.5));
+  if (kind == "reduce_scatter") group.reduce_scatter(result, full({n, count / n}, 1.5));
+}
+
+Tensor result_of(ProcessGroup& group, const std::string& kind, int64_t count) {
+  if (kind == "all_gather") return full({group.size(), count / group.size()}, 1.5);
+  return full({kind == "reduce_scatter" ? count / group.size() : count}, 1.5);
+}
+
+const std::string kPhasedKinds[] = {"all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter"};
+
+TEST(HierarchicalConsistencyCheck, MismatchOfAnyKindLeavesDataUnchanged) {
+  for (const std::string& kind : kPhasedKinds) {
+    for (const char* hosts : {"aabb", "aaab"}) {
+      for (int wrong = 0; wrong < 4; ++wrong) {
+        const HostRanks ranks{.hosts = hosts, .tuning = kTiny};
+        const auto errors = ranks.run([&](ProcessGroup& group) {
+          const int64_t count = group.rank() == wrong ? 804 : 800;
+          const Tensor x = result_of(group, kind, count);
+          try {
+            call(group, kind, count, x);
+          } catch (const CommError&) {
+            for (const float v : x.to_vector<float>()) EXPECT_EQ(v, 1.5f);
+            throw;
+          }
+        });
+        for (const std::exception_ptr& error : errors) {
+          const std::string text = thrown_by(error).text;
+          EXPECT_NE(text.find("calls do not match across ranks"), std::string::npos) << text;
+          EXPECT_NE(text.find(str("  rank ", wrong, "  ", kind)), std::string::npos) << text;
+        }
+      }
+    }
+  }
+}
+
 TEST(HierarchicalConsistencyCheck, DifferentCollectiveKindsAreRejected) {
   const HostRanks ranks{.hosts = "aabb", .tuning = kTiny};
   const auto errors = ranks.run([&](ProcessGroup& group) {
@@ -110,9 +152,8 @@ struct Moment {
   int64_t number;
 };
 
-/// Errors of all ranks in one of two all_reduces if one rank ends at that step. Empty if it has no such
-/// step.
-std::vector<Thrown> run_until(const char* hosts, const Moment& moment, End end) {
+/// Errors of all ranks in one of two collectives if one rank ends at that step. Empty if it has no such step.
+std::vector<Thrown> run_until(const std::string& kind, const char* hosts, const Moment& moment, End end) {
   HostRanks ranks{.hosts = hosts, .tuning = kTiny, .shm_inside = false};
   if (end == End::kStopped) ranks.timeout = std::chrono::milliseconds(100);
   Gate others_ended;
@@ -133,7 +174,7 @@ std::vector<Thrown> run_until(const char* hosts, const Moment& moment, End end) 
     const Finally count{[&] {
       if (group.rank() != moment.rank && --num_running == 0) others_ended.open();
     }};
-    for (int i = 0; i < 2; ++i) group.all_reduce(zeros({150}));
+    for (int i = 0; i < 2; ++i) call(group, kind, 240, result_of(group, kind, 240));
     group.barrier();  // for ranks that had completed before
   });
   std::vector<Thrown> thrown;
@@ -142,7 +183,7 @@ std::vector<Thrown> run_until(const char* hosts, const Moment& moment, End end) 
   return thrown;
 }
 
-void expect_all_report(End end, const std::string& wanted) {
+void expect_all_report(const std::string& kind, End end, const std::string& wanted) {
   for (const char* hosts : {"aabb", "aab", "abc"}) {
     for (const HostPart part : {HostPart::kFlat, HostPart::kInside, HostPart::kAcross}) {
       int num_moments = 0;
@@ -151,12 +192,13 @@ void expect_all_report(End end, const std::string& wanted) {
           std::vector<Thrown> thrown;
           const auto took = notification_time([&] {
             const auto start = Clock::now();
-            thrown = run_until(hosts, {rank, part, number}, end);
+            thrown = run_until(kind, hosts, {rank, part, number}, end);
             return Clock::now() - start;
           });
           if (thrown.empty()) continue;
           ++num_moments;
-          const std::string where = str(hosts, " rank ", rank, " part ", static_cast<int>(part), " number ", number);
+          const std::string where =
+              str(kind, " ", hosts, " rank ", rank, " part ", static_cast<int>(part), " number ", number);
           EXPECT_LT(took, kNotifiedWithin) << where;
           for (size_t other = 0; other < thrown.size(); ++other) {
             if (static_cast<int>(other) == rank) continue;
@@ -171,11 +213,22 @@ void expect_all_report(End end, const std::string& wanted) {
   }
 }
 
-TEST(HierarchicalFailure, ExceptionAtAnyPhaseFailsAllRanks) { expect_all_report(End::kThrows, " threw: ended"); }
+class HierarchicalPhaseFailure : public ::testing::TestWithParam<std::string> {};
 
-TEST(HierarchicalFailure, DeathAtAnyPhaseFailsAllRanks) { expect_all_report(End::kKilled, "killed by SIGKILL"); }
+TEST_P(HierarchicalPhaseFailure, ExceptionAtAnyPhaseFailsAllRanks) {
+  expect_all_report(GetParam(), End::kThrows, " threw: ended");
+}
 
-TEST(HierarchicalFailure, StallAtAnyPhaseCausesTimeout) { expect_all_report(End::kStopped, "timed out after 0.1 s"); }
+TEST_P(HierarchicalPhaseFailure, DeathAtAnyPhaseFailsAllRanks) {
+  expect_all_report(GetParam(), End::kKilled, "killed by SIGKILL");
+}
+
+TEST_P(HierarchicalPhaseFailure, StallAtAnyPhaseCausesTimeout) {
+  expect_all_report(GetParam(), End::kStopped, "timed out after 0.1 s");
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, HierarchicalPhaseFailure, ::testing::ValuesIn(kPhasedKinds),
+                         [](const auto& param_info) { return param_info.param; });
 
 TEST(HierarchicalFailure, AbortReachesAllHosts) {
   for (int aborting = 0; aborting < 5; ++aborting) {

@@ -99,7 +99,7 @@ std::vector<int> HierarchicalBackend::do_awaited() {
   if (!cross_runs_) return ranks;
   std::vector<int> others = cross_->do_awaited();
   for (int other = 0; others.empty() && other < layout_.num_hosts(); ++other) {
-    if (cross_->do_last_started(other).seq < call_->seq) others.push_back(other);
+    if (cross_->do_last_started(other).seq < cross_call_.seq) others.push_back(other);
   }
   // One of several ranks of a host may wait inside it, and one of several awaited hosts for another one.
   if (others.size() != 1) return ranks;
@@ -135,7 +135,8 @@ void HierarchicalBackend::do_start(const Collective& collective) {
 
   matched_ = local_runs_ = cross_runs_ = false;
   failed_ = nullptr;
-  prepared_ = crossed_ = delivered_ = 0;
+  cross_seq_ += num_chunks_;
+  prepared_ = crossed_ = delivered_ = num_chunks_ = 0;
   step_ = 0;
   // All values below depend only on the signature and the layout, so ranks with equal signatures agree on them.
   kind_ = collective.kind;
@@ -152,9 +153,9 @@ void HierarchicalBackend::do_start(const Collective& collective) {
   num_roots_ = has_parts && flows_ == 1 ? options_.world_size : 1;
   if (has_parts && flows_ == 1) kind_ = reduces_ ? Kind::kReduce : Kind::kBroadcast;
   const int parts_in_chunk = has_parts && flows_ > 1 ? options_.world_size : 1;
-  num_chunks_ = ceil_div(longest_ * size_of(collective.dtype) * parts_in_chunk, tuning_.chunk_bytes);
   if (longest_ == 0) return;
-  chunk_elements_ = round_up(ceil_div(longest_, num_chunks_), kGrain * (parts_in_chunk > 1 ? 1 : flows_));
+  const int64_t most = ceil_div(longest_ * size_of(collective.dtype) * parts_in_chunk, tuning_.chunk_bytes);
+  chunk_elements_ = round_up(ceil_div(longest_, most), kGrain * (parts_in_chunk > 1 ? 1 : flows_));
   num_chunks_ = ceil_div(longest_, chunk_elements_) * num_roots_;
   if (!reduces_) return;
 
@@ -347,6 +348,7 @@ bool HierarchicalBackend::start_prepare(const Piece& p, int step) {
 Collective HierarchicalBackend::cross_call(int64_t index) const {
   const Piece p = piece(index);
   Collective c = inner(kind_, partial_, width(p.count));
+  c.seq = cross_seq_ + index + 1;
   if (p.root >= 0) c.root = layout_.host_of(p.root);
   if (kind_ == Kind::kReduceScatter) {
     for (int host = 0; host < layout_.num_hosts(); ++host) {

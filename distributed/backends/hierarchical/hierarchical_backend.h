@@ -152,7 +152,8 @@ class HierarchicalBackend final : public Backend {
   int64_t longest_ = 0;   // elements of the longest tensor that is cut into chunks
   int64_t chunk_elements_ = 0;
   int64_t num_chunks_ = 0;
-  int64_t prepared_ = 0;  // chunks that have completed each phase
+  int64_t cross_seq_ = 0;  // of the last call of cross_ before this collective: each chunk has its own
+  int64_t prepared_ = 0;   // chunks that have completed each phase
   int64_t crossed_ = 0;
   int64_t delivered_ = 0;
   int step_ = 0;  // local calls that the phase of the next chunk has started
