@@ -150,7 +150,7 @@ std::optional<Failure> still_needed(const Waiting& operation, const FailureLatch
     if (link == nullptr && may_send(rank) && (end->has_left || waits_until(end->when + backend.arrival_time())))
       continue;
     if (known.failure) return known.failure;
-    if (!end && link->has_left && !known.store && waits_until(link->when + kReasonTime)) continue;
+    if (!end && link->has_left && (known.store || waits_until(link->when + kReasonTime))) continue;
     const std::pair order(end ? end->has_left : link->has_left, end ? end->when : link->when);
     if (found && found_order <= order) continue;
     found = Failure{job_rank(options, rank), end ? end->reason : link->why};

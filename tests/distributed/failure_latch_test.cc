@@ -96,7 +96,7 @@ const Row kRows[] = {
      .link = kGoodbye,
      .link_has_left = true,
      .is_store_lost = true,
-     .at_once = "2: left the group"},
+     .at_once = "-1: host gone"},
     // --- the group has failed
     {.name = "failed in this collective", .needs = false, .first_failed = 5, .at_once = "3: no disk"},
     {.name = "failed before this collective", .needs = false, .first_failed = 2, .at_once = "3: no disk"},
