@@ -15,6 +15,8 @@ namespace {
 
 constexpr const char* kMembersMissing = "not all members have joined";
 constexpr std::chrono::milliseconds kUnknownGrace{500};
+// Joining on this rank fails with a better reason than other ranks' failures or a deadline.
+constexpr std::chrono::milliseconds kJoiningGrace{100};
 
 std::chrono::milliseconds to_milliseconds(std::chrono::nanoseconds duration) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(duration);
@@ -58,7 +60,6 @@ Backend::Clock::time_point GroupQueue::wake_at() const {
 /// Whether the operation's deadline has passed. Joining began earlier, has the group's timeout, and its error names the
 /// missing ranks. So while members are missing, the deadline is extended briefly: joining can then fail first.
 bool GroupQueue::is_due(Operation& operation, Clock::time_point now) const {
-  constexpr std::chrono::milliseconds kJoiningGrace{100};
   if (now < operation.deadline) return false;
   const bool joining_ends = options_.timeout.count() > 0 && operation.timeout >= options_.timeout;
   if (!joining_ends || backend_->has_members()) return true;
@@ -258,6 +259,10 @@ void GroupQueue::fail_if_needed(int64_t number, FunctionRef<bool(int rank)> need
   const auto failure = still_needed({number, needs}, known_, *backend_, options_, Clock::now(), again_);
   if (!failure) return;
   if (backend_->has_members() || failure->member == options_.rank) throw failure->error();
+  if (known_.failure && Clock::now() < known_.failed_at + kJoiningGrace) {
+    again_ = std::min(again_, known_.failed_at + kJoiningGrace);
+    return;
+  }
   try {
     fail_to_join(options_, failure_text("rendezvous failed", failure->culprit, failure->reason));
   } catch (const CommError& e) {
