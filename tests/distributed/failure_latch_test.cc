@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include <tandem/distributed/backends/backend.h>
 #include <tandem/distributed/group/failure_latch.h>
 #include <tandem/distributed/store.h>
+#include <tandem/tests/distributed/idle_backend.h>
 
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
@@ -18,27 +18,13 @@ using Clock = Backend::Clock;
 using std::chrono::milliseconds;
 
 /// A backend with one peer whose state the test sets.
-class PeerBackend final : public Backend {
+class PeerBackend final : public IdleBackend {
  public:
   std::optional<PeerEnd> link;
   bool is_drained = true;
 
-  const char* name() const override { return "peer"; }
-  std::string describe() const override { return "a peer"; }
-  int max_polls() const override { return 1; }
-  void do_start(const Collective&) override {}
-  Advance do_advance() override { return Advance::kIdle; }
-  void do_start_p2p(P2pRequest&) override {}
-  Advance do_advance_p2p() override { return Advance::kIdle; }
-  void do_sleep(FunctionRef<bool()>, Clock::time_point) override {}
-  void do_wake() override {}
-  void do_cancel() override {}
   const PeerEnd* do_peer_end(int rank) override { return rank == 2 && link ? &*link : nullptr; }
   bool do_drain(int) override { return is_drained; }
-  bool do_needs(int) override { return false; }
-  bool do_needs_p2p(int) override { return false; }
-  LastStarted do_last_started(int) const override { return {}; }
-  std::vector<int> do_awaited() override { return {}; }
 };
 
 /// What rank 0 of 4 knows. Its operation may need rank 2; rank 1 failed first if any rank has failed.

@@ -12,6 +12,7 @@
 #include <tandem/base/error.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/host_ranks.h>
+#include <tandem/tests/distributed/idle_backend.h>
 #include <tandem/tests/distributed/notification_time.h>
 
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
@@ -248,24 +249,10 @@ TEST(HierarchicalFailure, AbortReachesAllHosts) {
 }
 
 /// Records calls of do_cancel.
-class NotingBackend final : public Backend {
+class NotingBackend final : public IdleBackend {
  public:
   NotingBackend(std::string what, std::vector<std::string>* reported) : what_(std::move(what)), notified_(reported) {}
-  const char* name() const override { return "noting"; }
-  std::string describe() const override { return "a note"; }
-  int max_polls() const override { return 1; }
-  void do_start(const Collective&) override {}
-  Advance do_advance() override { return Advance::kIdle; }
-  void do_start_p2p(P2pRequest&) override {}
-  Advance do_advance_p2p() override { return Advance::kIdle; }
-  void do_sleep(FunctionRef<bool()>, Clock::time_point) override {}
-  void do_wake() override {}
   void do_cancel() override { notified_->push_back(what_); }
-  bool do_needs(int) override { return false; }
-  bool do_needs_p2p(int) override { return false; }
-  LastStarted do_last_started(int) const override { return {}; }
-  std::vector<int> do_awaited() override { return {}; }
-  void do_notify(const std::function<void()>&) override {}
 
  private:
   const std::string what_;
