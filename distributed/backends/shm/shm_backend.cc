@@ -174,12 +174,19 @@ Advance ShmBackend::step() {
 bool ShmBackend::match_signatures() {
   if (matched_ == size_) return true;
   const SignatureSlot& mine = own().signatures[buffer_index_];
-  for (; matched_ < size_; ++matched_) {
-    if (matched_ == rank_) continue;
-    const SignatureSlot& theirs = signature_slot(matched_);
-    if (theirs.seq.load(std::memory_order_seq_cst) != number_) return false;
-    if (!(mine.signature == theirs.signature)) throw_mismatch(matched_);
+  bool some_missing = false;
+  for (int rank = matched_; rank < size_; ++rank) {
+    if (rank != rank_) {
+      const SignatureSlot& theirs = signature_slot(rank);
+      if (theirs.seq.load(std::memory_order_seq_cst) != number_) {
+        some_missing = true;  // but a later one that differs explains a failure of the group
+        continue;
+      }
+      if (!(mine.signature == theirs.signature)) throw_mismatch(rank);
+    }
+    if (!some_missing) matched_ = rank + 1;
   }
+  if (some_missing) return false;
   if (call_->kind == CollectiveKind::kAllToAll) {
     match_parts();
     choose_path();  // again: now the counts of all ranks are known
