@@ -1,47 +1,17 @@
-// Timeouts, stall reports and failures of a group.
+// Failures of a group, and the times at which its operations are checked.
 #include <algorithm>
 #include <utility>
 
-#include <tandem/base/format.h>
-#include <tandem/base/log.h>
 #include <tandem/distributed/group/group_queue.h>
 #include <tandem/distributed/rendezvous/failure_board.h>
-#include <tandem/distributed/rendezvous/missing_ranks.h>
 #include <tandem/distributed/rendezvous/rendezvous.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-constexpr const char* kMembersMissing = "not all members have joined";
-constexpr std::chrono::milliseconds kUnknownGrace{500};
 // Joining on this rank fails with a better reason than other ranks' failures or a deadline.
 constexpr std::chrono::milliseconds kJoiningGrace{100};
-
-std::chrono::milliseconds to_milliseconds(std::chrono::nanoseconds duration) {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(duration);
-}
-
-/// Claims the `number`-th stall report of operation `seq` in the store. Returns false if another rank has made this
-/// report or a later one. Returns true if the store fails, so that this rank reports.
-bool claims_report(const ProcessGroupOptions& options, int64_t seq, int number) {
-  const std::string mine = str(seq, " ", number, " ", options.rank);
-  std::string last;
-  try {
-    for (;;) {
-      const std::string found = options.store->compare_set(str("group/", options.name, "/stall"), last, mine);
-      if (found == mine) return true;
-      const size_t first = found.find(' ');
-      const size_t second = found.find(' ', first + 1);
-      const int64_t found_seq = parse_integer(found.substr(0, first)).value_or(0);
-      const int64_t found_number = parse_integer(found.substr(first + 1, second - first - 1)).value_or(0);
-      if (std::pair(found_seq, found_number) >= std::pair(seq, int64_t{number})) return false;
-      last = found;
-    }
-  } catch (const CommError&) {
-    return true;
-  }
-}
 
 }  // namespace
 
@@ -57,190 +27,26 @@ Backend::Clock::time_point GroupQueue::wake_at() const {
   return first;
 }
 
-/// Whether the operation's deadline has passed. Joining began earlier, has the group's timeout, and its error names the
-/// missing ranks. So while members are missing, the deadline is extended briefly: joining can then fail first.
-bool GroupQueue::is_due(Operation& operation, Clock::time_point now) const {
-  if (now < operation.deadline) return false;
-  const bool joining_ends = options_.timeout.count() > 0 && operation.timeout >= options_.timeout;
-  if (!joining_ends || backend_->has_members()) return true;
-  operation.deadline = now + kJoiningGrace;
-  return false;
-}
-
 /// Reports operations that wait for long, and fails those whose deadline had passed `now`. Returns whether one failed.
 bool GroupQueue::check_times(Clock::time_point now) {
+  Backend* const joined = backend_->has_members() ? backend_.get() : nullptr;
   bool failed = false;
-  if (head_ != nullptr && !head_->ended) {
-    if (is_due(*head_, now)) {
-      failed = expire(*head_);
-    } else if (now >= head_->next_report) {
-      report_stall(*head_, now);
-    }
-  }
+  const auto is_due = [&](Operation& operation) {
+    if (operation.ended) return false;
+    const auto error = watch_.find_late(operation, now, joined);
+    if (error) fail(operation, *error, own_job_rank());
+    failed = failed || error;
+    return !error && now >= operation.next_report;
+  };
+  if (head_ != nullptr && is_due(*head_)) watch_.report_stall(*head_, now, joined);
   Message* due = nullptr;  // one report for all messages
   for (const auto& message : active_) {
-    if (message->ended) continue;
-    if (is_due(*message, now)) {
-      expire(*message);
-      failed = true;
-    } else if (now >= message->next_report && due == nullptr) {
-      due = message.get();
-    }
+    if (is_due(*message) && due == nullptr) due = message.get();
   }
   if (due == nullptr) return failed;
-  report_stall(*due, now);
-  const Clock::time_point next = now + (now - due->began);
-  for (const auto& message : active_) message->next_report = std::max(message->next_report, next);
+  watch_.report_stall(*due, now, joined);
+  for (const auto& message : active_) message->next_report = std::max(message->next_report, due->next_report);
   return failed;
-}
-
-// --- timeouts ---
-
-/// Returns false if the deadline was extended briefly: a rank that can name no missing rank lets the others fail first.
-bool GroupQueue::expire(CollectiveOperation& operation) {
-  if (!backend_->has_members()) {
-    time_out(operation, kMembersMissing, -1, {});
-    return true;
-  }
-  // "reached #1873: ranks 0 1 2. missing: rank 3 (last reached all_gather #1860 'control record', 31.2 s ago)"
-  const int64_t seq = operation.collective.seq;
-  std::string there;
-  std::string missing;
-  int first_missing = -1;
-  MissingRanks ranks =
-      missing_ranks(str(to_string(operation.collective.kind), " (collective ", seq, ")"), operation.timeout);
-  for (int rank = 0; rank < options_.world_size; ++rank) {
-    const int shown = job_rank(options_, rank);
-    const LastStarted last = backend_->do_last_started(rank);
-    if (last.seq >= seq) {
-      there += str(" ", shown);
-      ranks.waiting.push_back(shown);
-      continue;
-    }
-    if (missing.empty()) first_missing = shown;
-    missing += str(missing.empty() ? "" : ", ", "rank ", shown, " (", describe_last(last, "last reached"), ")");
-    ranks.missing.push_back(shown);
-  }
-  if (missing.empty()) {
-    ranks.have_started = true;
-    for (const int rank : backend_->do_awaited()) {
-      const int shown = job_rank(options_, rank);
-      if (missing.empty()) first_missing = shown;
-      missing += str(missing.empty() ? "data of rank " : ", rank ", shown, " (",
-                     describe_last(backend_->do_last_started(rank), "last reached"), ")");
-      ranks.missing.push_back(shown);
-      std::erase(ranks.waiting, shown);
-    }
-    std::sort(ranks.missing.begin(), ranks.missing.end());
-  }
-  if (missing.empty()) {
-    latch_.read(known_);
-    if (known_.failure) {
-      fail(operation, known_.failure->error());
-      return true;
-    }
-    if (!std::exchange(operation.is_extended, true)) {
-      operation.deadline += std::min(operation.timeout / 4, kUnknownGrace);
-      return false;
-    }
-    missing = "unknown (this rank waits for no rank that is known to be stuck)";
-  }
-  time_out(operation, str("reached #", seq, ": ranks", there, ".  missing: ", missing), first_missing, ranks);
-  return true;
-}
-
-void GroupQueue::expire(Message& message) {
-  if (!backend_->has_members()) return time_out(message, kMembersMissing, -1, {});
-  const LastStarted last = backend_->do_last_started(message.transfer.peer);
-  MissingRanks ranks = missing_ranks(message.title(), message.timeout);
-  ranks.missing = {message.shown_peer};
-  ranks.waiting = {own_job_rank()};
-  time_out(message, str("rank ", message.shown_peer, " (", describe_last(last, "last reached"), ")"),
-           message.shown_peer, ranks);
-}
-
-MissingRanks GroupQueue::missing_ranks(std::string operation, std::chrono::milliseconds timeout) const {
-  return {.world_size = is_whole_job_ ? options_.world_size : 0,
-          .group = is_whole_job_ ? "" : options_.name,
-          .operation = std::move(operation),
-          .timeout = timeout};
-}
-
-void GroupQueue::time_out(Operation& operation, const std::string& progress, int culprit, const MissingRanks& ranks) {
-  const std::string after = format_seconds(operation.timeout);
-  std::string subject;
-  for (const std::string& part : {operation.name(), operation.payload(), std::string(backend_->name())}) {
-    if (!part.empty()) subject += str(subject.empty() ? "" : ", ", part);
-  }
-  const std::string what = str(" timed out after ", after, "\n  ", subject, "\n  ", progress);
-  const std::string reason = str(operation.title(), " timed out after ", after, "; ", progress);
-  const std::string headline = ranks.missing.empty() ? "" : to_headline(ranks);
-  fail(operation, GroupError(what, reason, culprit, headline), own_job_rank());
-}
-
-// --- stalls ---
-
-/// Logs one line for the group, from the lowest rank that waits and is alive. The first rank that claims the k-th
-/// report of a wait in the store makes it. Before that, each rank waits briefly for the lower ranks that have started
-/// the operation.
-void GroupQueue::report_stall(CollectiveOperation& operation, Clock::time_point now) {
-  const int64_t seq = operation.collective.seq;
-  std::string missing;
-  int lower = 0;
-  for (int rank = 0; rank < options_.world_size; ++rank) {
-    if (rank == options_.rank) continue;
-    const LastStarted last = backend_->do_last_started(rank);
-    if (rank < options_.rank && last.seq >= seq) ++lower;
-    if (last.seq >= seq) continue;
-    missing +=
-        str(missing.empty() ? " for rank " : ", rank ", job_rank(options_, rank), " (", describe_last(last), ")");
-  }
-  if (missing.empty()) {
-    for (const int rank : backend_->do_awaited()) {
-      missing += str(missing.empty() ? " for data of rank " : ", rank ", job_rank(options_, rank), " (",
-                     describe_last(backend_->do_last_started(rank)), ")");
-    }
-  }
-  operation.is_report_delayed = lower > 0 && !operation.is_report_delayed;
-  if (operation.is_report_delayed) {
-    operation.next_report = now + std::min(lower * stall_ / 10, stall_);
-    return;
-  }
-  operation.next_report = now + (now - operation.began);
-  const std::string line = describe_stall(operation, now, missing.empty() ? "; all ranks have started it" : missing);
-  if (++operation.num_reports == 1) recorder_.write(line, false);
-  log_once(operation, line);
-}
-
-void GroupQueue::report_stall(Message& message, Clock::time_point now) {
-  const LastStarted last = backend_->do_last_started(message.transfer.peer);
-  const std::string line =
-      describe_stall(message, now, str(" for rank ", message.shown_peer, " (", describe_last(last), ")"));
-  if (++message.num_reports == 1) recorder_.write(line, false);
-  log(LogLevel::kWarning, line);
-}
-
-std::string GroupQueue::describe_stall(const Operation& operation, Clock::time_point now,
-                                       const std::string& waited_for) const {
-  const std::string shown = operation.name().empty() ? "" : str(" '", operation.name(), "'");
-  return str("group '", options_.name, "': ", operation.title(), shown, " has been waiting for ",
-             format_seconds(to_milliseconds(now - operation.began)),
-             backend_->has_members() ? waited_for : " for members to join");
-}
-
-/// Runs on its own thread, for which no thread waits: the store may be the component that does not respond.
-void GroupQueue::log_once(const CollectiveOperation& operation, const std::string& line) {
-  if (reporting_->exchange(true)) return;
-  try {
-    start_rank_thread([options = options_, line, seq = operation.collective.seq, number = operation.num_reports,
-                       reporting = reporting_] {
-      if (claims_report(options, seq, number)) log(LogLevel::kWarning, line);
-      *reporting = false;
-    }).detach();
-  } catch (const ResourceError&) {
-    *reporting_ = false;
-    log(LogLevel::kWarning, line);  // two reports are better than none
-  }
 }
 
 // --- failures ---
@@ -271,7 +77,7 @@ void GroupQueue::fail_if_needed(int64_t number, FunctionRef<bool(int rank)> need
 }
 
 void GroupQueue::fail(Operation& operation, const GroupError& error, int culprit) {
-  const std::string text = str(who(), " ", operation.title(), error.what());
+  const std::string text = str(rank_label(options_), " ", operation.title(), error.what());
   operation.error = error.headline().empty()
                         ? std::make_exception_ptr(CommError(text, own_job_rank(), error.culprit(), operation.number()))
                         : std::make_exception_ptr(MissingRanksError(error.headline(), text, own_job_rank(),

@@ -146,7 +146,7 @@ NcclBackend::Options GroupQueue::nccl_options(Device device) {
           .rank = options_.rank,
           .world_size = options_.world_size,
           .job_rank = own_job_rank(),
-          .who = who(),
+          .who = rank_label(options_),
           .max_blocks = GpuBlocks::of_collectives(device),
           .on_failure = [weak = weak_from_this()](const std::string& reason, int culprit) {
             const auto self = weak.lock();
@@ -185,7 +185,7 @@ std::shared_ptr<NcclBackend> GroupQueue::connect_gpu(Device device, const Collec
     std::memcpy(infos.data_ptr() + rank * info_bytes, all.data_ptr() + rank * row + kIdBytes,
                 static_cast<size_t>(info_bytes));
   }
-  const std::string shared_gpu = find_shared_gpu(infos, options_.ranks);  // all ranks get the same result
+  const std::string shared_gpu = find_shared_gpu(infos, job_ranks(options_));  // all ranks get the same result
   TANDEM_CHECK(DeviceError, shared_gpu.empty(), "group '", options_.name, "': ", shared_gpu,
                "\n  NCCL requires a different GPU for each rank; the local rank and CUDA_VISIBLE_DEVICES determine a "
                "rank's GPU");

@@ -20,12 +20,6 @@ void pause_briefly() {
 #endif
 }
 
-ProcessGroupOptions with_ranks(ProcessGroupOptions options) {
-  if (!options.ranks.empty()) return options;
-  for (int rank = 0; rank < options.world_size; ++rank) options.ranks.push_back(rank);
-  return options;
-}
-
 /// A shared_ptr without ownership: the owner keeps the object until it is done.
 template <class Pending>
 std::shared_ptr<Pending> borrow(Pending& operation) {
@@ -72,16 +66,7 @@ DeferCompletions::~DeferCompletions() { defers_completions = previous_; }
 
 GroupQueue::GroupQueue(const ProcessGroupOptions& options, std::unique_ptr<Backend> backend,
                        std::chrono::milliseconds stall)
-    : options_(with_ranks(options)),
-      is_whole_job_(options.ranks.empty()),
-      backend_(std::move(backend)),
-      stall_(stall),
-      latch_(options_) {}
-
-std::string GroupQueue::who() const {
-  return is_whole_job_ ? str("[rank ", options_.rank, " of ", options_.world_size, "]")
-                       : str("[rank ", own_job_rank(), ", group '", options_.name, "']");
-}
+    : options_(options), backend_(std::move(backend)), latch_(options_), watch_(options, stall, latch_, recorder_) {}
 
 void GroupQueue::watch_failures() {
   latch_.listen([this](const FailureLatch::Known& known) { on_failure_change(known); });
@@ -284,18 +269,6 @@ void GroupQueue::close() {
     worker.join();
   }
   if (messages != nullptr) messages->close();
-}
-
-std::thread GroupQueue::start_rank_thread(std::function<void()> f) {
-  RankContext context = RankContext::current();
-  // Modes belong to the surrounding code, which may end before the thread.
-  context.grad_enabled = true;
-  context.autocast = -1;
-  context.module_scope = nullptr;
-  return start_thread([f = std::move(f), context]() mutable {
-    const RankContext::Use use(context);
-    f();
-  });
 }
 
 void GroupQueue::start_worker() {
@@ -524,12 +497,10 @@ void GroupQueue::begin(Operation& operation) {
   if (has_failed_) throw known_.failure->error(": the group has already failed");
   if (known_.failure && known_.failure->member == options_.rank) throw known_.failure->error();
   operation.started = true;
-  operation.began = Clock::now();
+  watch_.begin(operation);
   recorder_.mark(operation, FlightRecorder::Time::kStarted, operation.began.time_since_epoch().count());
   if (operation.is_internal) return;
   if (trace_enabled()) operation.trace_begin_ns = trace_now_ns();
-  operation.next_report = operation.began + stall_;
-  if (operation.timeout.count() > 0) operation.deadline = operation.began + operation.timeout;
   for (const CopyStep& copy : operation.before) primitives::copy(copy.from, copy.to);
 }
 

@@ -21,7 +21,7 @@
 #include <tandem/distributed/group/flight_recorder.h>
 #include <tandem/distributed/group/gpu_messages.h>
 #include <tandem/distributed/group/operation.h>
-#include <tandem/distributed/rendezvous/missing_ranks.h>
+#include <tandem/distributed/group/operation_watch.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
@@ -64,16 +64,9 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   /// `stall`: time after which the group reports a waiting operation.
   GroupQueue(const ProcessGroupOptions& options, std::unique_ptr<Backend> backend, std::chrono::milliseconds stall);
 
-  /// The options, with `ranks` filled in.
   const ProcessGroupOptions& options() const { return options_; }
   Backend& backend() { return *backend_; }
   int own_job_rank() const { return job_rank(options_, options_.rank); }
-  /// "[rank 2 of 4]"; in a subgroup "[rank 2, group 'evaluation']".
-  std::string who() const;
-
-  /// Headline for an operation whose deadline has passed, without the lists of ranks.
-  MissingRanks missing_ranks(std::string operation, std::chrono::milliseconds timeout) const;
-
   /// Begins to listen to the store's reports of failures.
   void watch_failures();
 
@@ -122,7 +115,6 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   void acquire_executor(std::unique_lock<std::mutex>& lock);
   void release_executor(std::unique_lock<std::mutex>& lock);
   void start_worker();
-  static std::thread start_rank_thread(std::function<void()> f);
 
   class CapturedCollectives;  // of a cuda::Graph
 
@@ -156,14 +148,6 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   void finish(Operation& operation);
   bool check_times(Clock::time_point now);
   Clock::time_point wake_at() const;
-  bool is_due(Operation& operation, Clock::time_point now) const;
-  bool expire(CollectiveOperation& operation);
-  void expire(Message& message);
-  void time_out(Operation& operation, const std::string& progress, int culprit, const MissingRanks& ranks);
-  void report_stall(CollectiveOperation& operation, Clock::time_point now);
-  void report_stall(Message& message, Clock::time_point now);
-  std::string describe_stall(const Operation& operation, Clock::time_point now, const std::string& waited_for) const;
-  void log_once(const CollectiveOperation& operation, const std::string& line);
   void fail(Operation& operation, const GroupError& error) { fail(operation, error, error.culprit()); }
   void fail(Operation& operation, const GroupError& error, int culprit);
   void fail_with_current_exception(Operation& operation);
@@ -173,13 +157,12 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   bool knows_ends();
 
   const ProcessGroupOptions options_;
-  const bool is_whole_job_;
   const std::unique_ptr<Backend> backend_;
-  const std::chrono::milliseconds stall_;
   FailureLatch latch_;
 
   std::mutex mutex_;
   FlightRecorder recorder_{options_, mutex_};
+  OperationWatch watch_;
   bool has_written_failure_ = false;     // of another rank; guarded by the latch's listener
   std::condition_variable for_waiters_;  // has_executor_ is false, or an operation is done
   std::condition_variable for_worker_;   // there is work for the worker, or it must stop
@@ -208,7 +191,6 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   size_t num_begun_ = 0;                                       // of active_: [0, num_begun_) have begun
   GpuMessages* running_messages_ = nullptr;                    // gpu_messages_.get()
   Clock::time_point worker_until_ = Clock::time_point::max();  // next time to check the deadlines
-  const std::shared_ptr<std::atomic<bool>> reporting_ = std::make_shared<std::atomic<bool>>(false);  // in log_once()
   std::atomic<int64_t> completed_{0};  // number of the last collective that is complete; read by any thread
   FailureLatch::Known known_;
   Clock::time_point again_ = Clock::time_point::max();  // when fail_if_needed() may have another result

@@ -9,7 +9,7 @@
 
 #include <tandem/base/error.h>
 #include <tandem/base/format.h>
-#include <tandem/distributed/backends/backend.h>
+#include <tandem/distributed/group/operation_watch.h>
 #include <tandem/distributed/rendezvous/failure_board.h>
 #include <tandem/distributed/rendezvous/forwarding_store.h>
 
@@ -23,14 +23,12 @@ constexpr const char* kAllArrived = "all";
 
 class MonitoredBarrier {
  public:
-  MonitoredBarrier(const ProcessGroupOptions& options, const std::string& who, int64_t number,
-                   const MissingRanks& shown)
+  MonitoredBarrier(const ProcessGroupOptions& options, int64_t number, std::chrono::milliseconds timeout)
       : options_(options),
         store_(*options.store),
-        title_(str(who, " monitored_barrier #", number)),
+        title_(str(rank_label(options), " monitored_barrier #", number)),
         number_(number),
-        shown_(shown),
-        timeout_(shown.timeout) {}
+        timeout_(timeout) {}
 
   void run() {
     ForwardingStore::forget_keys(&store_, prefix(number_ - 2));  // by remove_previous()
@@ -100,7 +98,7 @@ class MonitoredBarrier {
   std::string time_out() {
     std::string came;
     std::string missing;
-    MissingRanks ranks = shown_;
+    MissingRanks ranks = missing_ranks(options_, str("monitored_barrier ", number_), timeout_);
     for (int rank = 0; rank < options_.world_size; ++rank) {
       const int shown = job_rank(options_, rank);
       if (store_.contains({arrival(number_, rank)})) {
@@ -139,16 +137,14 @@ class MonitoredBarrier {
   Store& store_;
   const std::string title_;
   const int64_t number_;
-  const MissingRanks& shown_;
   const std::chrono::milliseconds timeout_;
 };
 
 }  // namespace
 
-void monitored_barrier(const ProcessGroupOptions& options, const std::string& who, int64_t number,
-                       const MissingRanks& shown) {
+void monitored_barrier(const ProcessGroupOptions& options, int64_t number, std::chrono::milliseconds timeout) {
   if (options.world_size == 1) return;
-  MonitoredBarrier(options, who, number, shown).run();
+  MonitoredBarrier(options, number, timeout).run();
 }
 
 }}}  // namespace tandem::v0::distributed

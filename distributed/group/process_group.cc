@@ -22,6 +22,7 @@ class ProcessGroup::Impl : public GroupQueue {
  public:
   using GroupQueue::GroupQueue;
 
+  const std::vector<int> ranks = job_ranks(options());
   std::atomic<int64_t> monitored_barriers{0};
 
   /// prepare(operation, options(), arguments...) checks the arguments and fills in the operation.
@@ -154,7 +155,7 @@ ProcessGroup::~ProcessGroup() { impl_->close(); }
 int ProcessGroup::rank() const { return impl_->options().rank; }
 int ProcessGroup::size() const { return impl_->options().world_size; }
 const std::string& ProcessGroup::name() const { return impl_->options().name; }
-const std::vector<int>& ProcessGroup::ranks() const { return impl_->options().ranks; }
+const std::vector<int>& ProcessGroup::ranks() const { return impl_->ranks; }
 
 // --- collectives ---
 
@@ -370,8 +371,7 @@ std::vector<Work> ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& ops,
 void ProcessGroup::monitored_barrier(CollectiveOptions options) {
   const auto timeout = timeout_of("monitored_barrier", options, impl_->options());
   const int64_t number = ++impl_->monitored_barriers;
-  distributed::monitored_barrier(impl_->options(), impl_->who(), number,
-                                 impl_->missing_ranks(str("monitored_barrier ", number), timeout));
+  distributed::monitored_barrier(impl_->options(), number, timeout);
 }
 
 double ProcessGroup::reduce_mean(double value, double weight, CollectiveOptions options) {
