@@ -60,8 +60,6 @@ class Backend {
   /// Shown once when the group is made, after its name: "1 host x 4: shm between processes", "2 hosts x 1: gloo over
   /// eth0".
   virtual std::string describe() const = 0;
-  /// False while members are still joining, and if they cannot join: then the backend has no information about them.
-  virtual bool has_members() const { return true; }
   /// How many times a blocked caller polls before it sleeps: once, or, if every rank has its own core, for about 50 us,
   /// which is longer than the skew between ranks in step, and shorter than a time slice.
   virtual int max_polls() const = 0;

@@ -115,15 +115,13 @@ void prepare_barrier(CollectiveOperation& operation, const ProcessGroupOptions& 
 void prepare_message(Message& message, const char* op, const ProcessGroupOptions& group, const P2POp& what,
                      CollectiveOptions&& options);
 
-using Operations = std::vector<std::shared_ptr<CollectiveOperation>>;
-
-Operations prepare_all_reduce_coalesced(const ProcessGroupOptions& group, const Tensors& tensors, ReduceOp op,
+Collectives prepare_all_reduce_coalesced(const ProcessGroupOptions& group, const Tensors& tensors, ReduceOp op,
+                                         CollectiveOptions&& options);
+Collectives prepare_broadcast_coalesced(const ProcessGroupOptions& group, const Tensors& tensors, int root,
                                         CollectiveOptions&& options);
-Operations prepare_broadcast_coalesced(const ProcessGroupOptions& group, const Tensors& tensors, int root,
-                                       CollectiveOptions&& options);
-Operations prepare_all_gather_coalesced(const ProcessGroupOptions& group, const Tensors& outputs, const Tensors& inputs,
-                                        CollectiveOptions&& options);
-Operations prepare_reduce_scatter_coalesced(const ProcessGroupOptions& group, const Tensors& outputs,
-                                            const Tensors& inputs, ReduceOp op, CollectiveOptions&& options);
+Collectives prepare_all_gather_coalesced(const ProcessGroupOptions& group, const Tensors& outputs,
+                                         const Tensors& inputs, CollectiveOptions&& options);
+Collectives prepare_reduce_scatter_coalesced(const ProcessGroupOptions& group, const Tensors& outputs,
+                                             const Tensors& inputs, ReduceOp op, CollectiveOptions&& options);
 
 }}}  // namespace tandem::v0::distributed

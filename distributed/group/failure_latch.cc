@@ -40,13 +40,24 @@ Failure decode(const std::string& value) {
 
 }  // namespace
 
-GroupError Failure::error(const char* headline) const {
-  return {is_mismatch ? str(": ", reason) : failure_text(headline, culprit, reason), reason, culprit};
+GroupError Failure::error(const char* after_label) const {
+  const std::string text = is_mismatch  ? str(": ", reason)
+                           : is_joining ? str(after_label, "\n  ", reason)
+                                        : failure_text(after_label, culprit, reason);
+  return {text, reason, culprit, headline};
 }
 
-bool FailureLatch::Known::is_failing() const {
-  const auto has_failed = [](const std::optional<End>& end) { return end && !end->has_left; };
-  return failure || store || std::any_of(ended.begin(), ended.end(), has_failed);
+std::optional<Failure> FailureLatch::Known::cause(const ProcessGroupOptions& options) const {
+  if (failure) return failure;
+  if (store) return Failure{-1, store->reason};
+  std::optional<Failure> first;
+  Clock::time_point when = Clock::time_point::max();
+  for (size_t rank = 0; rank < ended.size(); ++rank) {
+    if (!ended[rank] || ended[rank]->has_left || ended[rank]->when >= when) continue;
+    first = Failure{job_rank(options, static_cast<int>(rank)), ended[rank]->reason};
+    when = ended[rank]->when;
+  }
+  return first;
 }
 
 FailureLatch::FailureLatch(const ProcessGroupOptions& options) : options_(options) {
@@ -57,8 +68,12 @@ FailureLatch::FailureLatch(const ProcessGroupOptions& options) : options_(option
 std::string FailureLatch::key() const { return str("group/", options_.name, "/failed"); }
 
 void FailureLatch::listen(std::function<void(const Known&)> f) {
-  listener_ = std::move(f);
-  if (options_.store == nullptr) return;
+  {
+    std::lock_guard listening(listening_);
+    listeners_.push_back(std::move(f));
+    if (known_.version > 1) listeners_.back()(known_);
+  }
+  if (options_.store == nullptr || !handles_.empty()) return;
   handles_.push_back(
       options_.store->on_failure([this](int culprit, const std::string& reason) { note_end(culprit, reason); }));
   handles_.push_back(options_.store->watch(key(), [this](const std::string& value) {
@@ -86,17 +101,31 @@ void FailureLatch::note_end(int culprit, const std::string& reason) {
 
 void FailureLatch::close() {
   for (HookHandle& handle : handles_) handle.remove();
+  std::lock_guard listening(listening_);
+  listeners_.clear();
+  std::lock_guard lock(mutex_);
+  options_.store = nullptr;
 }
 
-void FailureLatch::set(const Failure& failure) {
+std::optional<Failure> FailureLatch::cause() const {
+  std::lock_guard lock(mutex_);
+  return known_.cause(options_);
+}
+
+void FailureLatch::set(const Failure& failure, bool is_of_operation) {
   bool is_first = false;
   change([&](Known& known) {
     is_first = !known.failure;
-    if (!is_first) return;
+    known.has_failed_operation = known.has_failed_operation || is_of_operation;
+    const bool replaces = failure.is_joining && !is_first && known.failure->member != options_.rank;
+    if (!is_first && !replaces) return;
     known.failure = failure;
     known.failed_at = Clock::now();
   });
-  if (is_first && options_.store != nullptr) options_.store->offer(key(), encode(failure));
+  std::unique_lock lock(mutex_);
+  const std::shared_ptr<Store> store = options_.store;
+  lock.unlock();
+  if (is_first && store != nullptr) store->offer(key(), encode(failure));
 }
 
 void FailureLatch::change(const std::function<void(Known&)>& f) {
@@ -107,10 +136,9 @@ void FailureLatch::change(const std::function<void(Known&)>& f) {
     f(known_);
     ++known_.version;
     version_.store(known_.version, std::memory_order_release);
-    is_failing_.store(known_.is_failing(), std::memory_order_release);
     known = known_;
   }
-  if (listener_) listener_(known);
+  for (const auto& listener : listeners_) listener(known);
 }
 
 void FailureLatch::read(Known& known) const {

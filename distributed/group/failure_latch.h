@@ -25,8 +25,13 @@ struct Failure {
   int member = -1;
   int64_t first_failed = 0;
 
-  /// Its error for an operation. `headline` follows the operation's label.
-  GroupError error(const char* headline = " failed") const;
+  // Known only to the rank that has set the failure.
+  bool is_joining = false;  ///< the rank could not join; `reason` is the complete error
+  bool is_of_gpu = false;   ///< found by NCCL
+  std::string headline = {};
+
+  /// Its error for an operation. `after_label` follows the operation's label.
+  GroupError error(const char* after_label = " failed") const;
 };
 
 /// The failure of one group as one of its ranks knows it, and the members that have ended. Thread-safe.
@@ -49,39 +54,42 @@ class FailureLatch {
     std::optional<End> store;               ///< its host is lost
     std::vector<std::optional<End>> ended;  ///< by rank of the group, without this rank
     bool has_own_ended = false;             ///< this rank has announced its own failure
+    bool has_failed_operation = false;      ///< an operation of this rank has failed
 
     bool is_empty() const { return version <= 1; }
-    /// Whether operations may fail. False also if members have only left.
-    bool is_failing() const;
+    /// Why operations may fail: the failure, or else the loss of the store, or the first end. Null also if members have
+    /// only left.
+    std::optional<Failure> cause(const ProcessGroupOptions& options) const;
   };
 
   explicit FailureLatch(const ProcessGroupOptions& options);
 
   /// Calls f(what is known), on any thread, after each change, and before the next change.
   void listen(std::function<void(const Known&)> f);
-  /// From now on there are no changes from the store. Waits for a running listener.
+  /// From now on there are no changes from the store, and no listeners. Waits for a running listener.
   void close();
   /// Notes that a rank of the job has ended; -1: the host of the store. Listeners of the store call it.
   void note_end(int culprit, const std::string& reason);
-  /// Sets the failure unless it is set, and offers it to the other ranks.
-  void set(const Failure& failure);
+  /// Sets the failure unless it is set, and offers it to the other ranks. On this rank an error of joining replaces the
+  /// failure of another rank. `is_of_operation`: an operation of this rank fails.
+  void set(const Failure& failure, bool is_of_operation = false);
 
   /// Copies what is known, if it is newer.
   void read(Known& known) const;
-  bool is_failing() const { return is_failing_.load(std::memory_order_acquire); }
+  std::optional<Failure> cause() const;
+  bool is_failing() const { return cause().has_value(); }
 
  private:
   void change(const std::function<void(Known&)>& f);
   std::string key() const;
 
-  const ProcessGroupOptions options_;
+  ProcessGroupOptions options_;  // the store is guarded by mutex_
   std::vector<HookHandle> handles_;
   std::recursive_mutex listening_;  // orders changes and listeners; recursive: a listener may fail the group
-  std::function<void(const Known&)> listener_;
+  std::vector<std::function<void(const Known&)>> listeners_;
   mutable std::mutex mutex_;  // guards known_
   Known known_;
   std::atomic<uint64_t> version_{1};  // of known_
-  std::atomic<bool> is_failing_{false};
 };
 
 /// What an operation that makes no progress waits for.

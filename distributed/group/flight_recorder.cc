@@ -255,8 +255,8 @@ std::string FlightRecorder::table(const std::string& why) {
 void FlightRecorder::write(const std::string& why, bool is_failure) {
   if (entries_ == nullptr) return;
   std::lock_guard lock(file_mutex_);
-  if (has_failed_) return;
-  has_failed_ = is_failure;
+  if (is_final_) return;
+  is_final_ = is_failure;
   const std::string folder = path_.substr(0, path_.rfind('/'));
   try {
     const std::error_code error = create_folder(folder);

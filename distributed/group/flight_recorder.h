@@ -65,7 +65,7 @@ class FlightRecorder {
   const std::shared_ptr<Entry[]> entries_;  // null if there is no folder
   int64_t num_recorded_ = 0;
   std::mutex file_mutex_;
-  bool has_failed_ = false;  // guarded by file_mutex_
+  bool is_final_ = false;  // the file is of a failure; guarded by file_mutex_
 };
 
 }}}  // namespace tandem::v0::distributed

@@ -9,6 +9,7 @@
 #include <tandem/base/error.h>
 #include <tandem/distributed/backends/backend.h>
 #include <tandem/distributed/group/gpu_report.h>
+#include <tandem/distributed/group/operation_watch.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/primitives.h>
 
@@ -24,8 +25,7 @@ constexpr size_t kMaxListed = kListNumbers - 1 - kIdNumbers;
 /// How long the leader waits for the other messages of a batch after the first one was matched. It must not wait
 /// longer, because the other rank may start them one by one and wait for each.
 constexpr std::chrono::milliseconds kMaxBatchDelay{5};
-constexpr std::chrono::milliseconds kFailureGrace{300};  // until the reason of a failure is known
-constexpr int kMaxNcclBlocks = 64;                       // NCCL's own limit
+constexpr int kMaxNcclBlocks = 64;  // NCCL's own limit
 
 /// Blocks in use by GPU; never destroyed, because groups may outlive main.
 struct BlocksInUse {
@@ -55,9 +55,7 @@ int64_t key_of(const Message& message, bool leads) {
 // --- SerialThread ---
 
 void SerialThread::post(std::function<void()> f) {
-  if (!thread_.joinable()) {
-    thread_ = start_([state = state_] { run(*state); });
-  }
+  if (!thread_.joinable()) thread_ = start_rank_thread([state = state_] { run(*state); });
   {
     std::lock_guard lock(state_->mutex);
     state_->functions.push_back(std::move(f));
@@ -120,8 +118,8 @@ GpuBlocks::~GpuBlocks() {
 
 /// State of the direct messages between this rank and one other rank.
 struct GpuPair {
-  GpuPair(int peer_, bool leads_, std::unique_ptr<GpuBlocks> blocks_, const GpuMessages::Hooks& hooks)
-      : peer(peer_), leads(leads_), blocks(std::move(blocks_)), thread(hooks.start_thread) {}
+  GpuPair(int peer_, bool leads_, std::unique_ptr<GpuBlocks> blocks_)
+      : peer(peer_), leads(leads_), blocks(std::move(blocks_)) {}
 
   const int peer;
   const bool leads;
@@ -164,11 +162,7 @@ void GpuMessage::join() const {
 // --- GpuMessages ---
 
 GpuMessages::GpuMessages(const ProcessGroupOptions& options, Device device, Hooks hooks)
-    : options_(options),
-      device_(device),
-      hooks_(std::move(hooks)),
-      identity_(identity_of(device)),
-      copies_(hooks_.start_thread) {}
+    : options_(options), device_(device), hooks_(std::move(hooks)), identity_(identity_of(device)) {}
 
 GpuMessages::~GpuMessages() { close(); }
 
@@ -176,7 +170,7 @@ GpuPair& GpuMessages::find_pair(int peer) {
   std::lock_guard lock(mutex_);
   std::unique_ptr<GpuPair>& pair = pairs_[peer];
   if (pair == nullptr) {
-    pair = std::make_unique<GpuPair>(peer, options_.rank < peer, GpuBlocks::reserve(device_), hooks_);
+    pair = std::make_unique<GpuPair>(peer, options_.rank < peer, GpuBlocks::reserve(device_));
   }
   return *pair;
 }
@@ -185,6 +179,7 @@ void GpuMessages::prepare(std::span<const std::shared_ptr<Message>> messages) {
   std::map<int, std::shared_ptr<GpuMessageGroup>> groups;
   for (const auto& message : messages) {
     if (message->gpu == nullptr) continue;
+    message->gpu->owner = this;
     message->gpu->pair = &find_pair(message->transfer.peer);
     message->transfer.gpu = message->gpu->pair->blocks != nullptr ? identity_ : kNotDirect;
     message->transfer.stage = [this, waiting = message.get()] { stage(*waiting); };
@@ -198,26 +193,6 @@ void GpuMessages::prepare(std::span<const std::shared_ptr<Message>> messages) {
 std::vector<std::shared_ptr<NcclBackend>> GpuMessages::nccl_backends() {
   std::lock_guard lock(mutex_);
   return nccl_backends_;
-}
-
-void GpuMessages::abort_after(const std::string& reason, int culprit, std::chrono::milliseconds grace) {
-  {
-    std::lock_guard lock(mutex_);
-    if (failure_.empty()) {
-      failure_ = reason;
-      culprit_ = culprit;
-    }
-  }
-  failed_.notify_all();
-  for (const auto& nccl : nccl_backends()) nccl->abort_after(reason, culprit, grace);
-}
-
-void GpuMessages::suppress_deferred_error() {
-  for (const auto& nccl : nccl_backends()) nccl->suppress_deferred_error();
-}
-
-void GpuMessages::finish() {
-  for (const auto& nccl : nccl_backends()) nccl->finish();
 }
 
 /// Ends all communicators at the same time: each may wait until the other rank ends its own.
@@ -240,8 +215,8 @@ void GpuMessages::close() {
 // --- staged messages ---
 
 /// Runs f on the thread. The executor notices when it is done.
-std::shared_ptr<GpuTask> GpuMessages::post(SerialThread& thread, std::function<void(GpuTask&)> f) {
-  auto task = std::make_shared<GpuTask>();
+std::shared_ptr<GpuTask> GpuMessages::post(SerialThread& thread, std::function<void(GpuTask&)> f,
+                                           std::shared_ptr<GpuTask> task) {
   thread.post([task, f = std::move(f), wake = hooks_.wake] {
     try {
       f(*task);
@@ -283,8 +258,7 @@ void GpuMessages::provide_data(std::span<const std::shared_ptr<Message>> active)
 
 // --- progress ---
 
-bool GpuMessages::advance(std::span<const std::shared_ptr<Message>> active,
-                          std::vector<std::shared_ptr<Message>>& added) {
+bool GpuMessages::advance(std::vector<std::shared_ptr<Message>>& active) {
   bool moved = false;
   for (const auto& message : active) {
     if (message->ended) continue;
@@ -301,7 +275,7 @@ bool GpuMessages::advance(std::span<const std::shared_ptr<Message>> active,
     std::lock_guard lock(mutex_);
     for (const auto& [peer, pair] : pairs_) pairs.push_back(pair.get());
   }
-  for (const auto& pair : pairs) moved |= pair->leads ? lead(*pair, added) : follow(*pair, added);
+  for (const auto& pair : pairs) moved |= pair->leads ? lead(*pair, active) : follow(*pair, active);
   return moved;
 }
 
@@ -462,49 +436,29 @@ void GpuMessages::launch(GpuPair& pair, const Matched& messages, const std::shar
   }
   batch->shown_title = messages.front()->title;
   if (messages.size() > 1) batch->shown_title += str(" and ", messages.size() - 1, " more");
-  pair.thread.post([this, &pair, batch, task, wake = hooks_.wake] {
-    try {
-      if (pair.nccl == nullptr) connect(pair, batch->timeout);
-      task->work = pair.nccl->launch(*batch);
-    } catch (...) {
-      task->error = std::current_exception();
-    }
-    task->is_done = true;
-    wake();
-  });
+  const auto connect_and_launch = [this, &pair, batch](GpuTask& running) {
+    if (pair.nccl == nullptr) connect(pair, batch->timeout);
+    running.work = pair.nccl->launch(*batch);
+  };
+  post(pair.thread, connect_and_launch, task);
 }
 
 /// Creates the communicator. Blocks until the other rank does so too.
 void GpuMessages::connect(GpuPair& pair, std::chrono::milliseconds timeout) {
   NcclBackend::Options nccl_options = hooks_.nccl_options(device_);
-  const NcclBackend::Options described = nccl_options;
-  if (hooks_.is_failing()) throw_failure(described);
+  const std::shared_ptr<FailureLatch> latch = nccl_options.latch;
   nccl_options.rank = pair.leads ? 0 : 1;
   nccl_options.world_size = 2;
   nccl_options.is_ordered = false;
   nccl_options.max_blocks = pair.blocks->count();
   const Clock::time_point deadline = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
-  std::shared_ptr<NcclBackend> nccl;
-  try {
-    nccl = NcclBackend::join(std::move(nccl_options), *pair.id, deadline, hooks_.is_failing);
-  } catch (const CommError&) {
-    if (hooks_.is_failing()) throw_failure(described);
-    throw;
-  }
+  const auto nccl = NcclBackend::join(std::move(nccl_options), *pair.id, deadline);
   pair.nccl = nccl;
   {
     std::lock_guard lock(mutex_);
     nccl_backends_.push_back(nccl);
   }
-  if (hooks_.is_failing()) nccl->abort_after("the group has failed", -1, std::chrono::milliseconds(0));
-}
-
-/// Throws the group's failure. Another thread may be about to pass it to abort_after().
-void GpuMessages::throw_failure(const NcclBackend::Options& nccl) {
-  std::unique_lock lock(mutex_);
-  failed_.wait_for(lock, kFailureGrace, [&] { return !failure_.empty(); });
-  throw CommError(str(nccl.who, " ", failure_.empty() ? "NCCL: initialization was aborted" : failure_), nccl.job_rank,
-                  culprit_, -1);
+  if (latch->is_failing()) nccl->abort_after(std::chrono::milliseconds(0));
 }
 
 }}}  // namespace tandem::v0::distributed

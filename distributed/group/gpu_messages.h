@@ -35,8 +35,7 @@ namespace tandem { inline namespace v0 { namespace distributed {
 /// A thread that runs functions one after another. It is started by the first function.
 class SerialThread {
  public:
-  /// `start` starts a thread that runs a function.
-  explicit SerialThread(std::function<std::thread(std::function<void()>)> start) : start_(std::move(start)) {}
+  SerialThread() = default;
   /// As close().
   ~SerialThread() { close(); }
   SerialThread(const SerialThread&) = delete;
@@ -56,7 +55,6 @@ class SerialThread {
   };
   static void run(State& state);
 
-  const std::function<std::thread(std::function<void()>)> start_;
   const std::shared_ptr<State> state_ = std::make_shared<State>();
   std::thread thread_;
 };
@@ -84,6 +82,7 @@ class GpuBlocks {
 };
 
 struct GpuPair;
+class GpuMessages;
 
 /// Work of another thread for messages: copies, or the launch of direct messages.
 struct GpuTask {
@@ -126,6 +125,7 @@ struct GpuMessage {
   std::vector<CopyStep> before, after;  ///< copies of a tensor that is not row-major
   std::string title, shown_name;
   std::chrono::milliseconds timeout;
+  GpuMessages* owner = nullptr;
   GpuPair* pair = nullptr;
   std::shared_ptr<GpuMessageGroup> group;  ///< null: not in a batch
 
@@ -141,10 +141,8 @@ class GpuMessages {
   using Clock = NcclBackend::Clock;
   /// Functions of the group. They may be called from any thread until close() has returned.
   struct Hooks {
-    std::function<std::thread(std::function<void()>)> start_thread;
     std::function<NcclBackend::Options(Device)> nccl_options;
-    std::function<void()> wake;        ///< the executor must look at the messages again
-    std::function<bool()> is_failing;  ///< do not wait for other ranks
+    std::function<void()> wake;  ///< the executor must look at the messages again
   };
 
   GpuMessages(const ProcessGroupOptions& options, Device device, Hooks hooks);
@@ -157,19 +155,16 @@ class GpuMessages {
   Device device() const { return device_; }
   /// Completes the description of messages before they are queued. They belong to one batch. Some may have no GPU.
   void prepare(std::span<const std::shared_ptr<Message>> messages);
-  void abort_after(const std::string& reason, int culprit, std::chrono::milliseconds grace);
-  void suppress_deferred_error();
-  /// Blocks until all launched messages are complete or have failed.
-  void finish();
+  std::vector<std::shared_ptr<NcclBackend>> nccl_backends();
   /// Ends all threads and communicators. Call it when no message is queued.
   void close();
 
   // --- for the executor ---
   /// Passes staged data to the backend.
   void provide_data(std::span<const std::shared_ptr<Message>> active);
-  /// Advances the messages that the backend has matched. Appends internal messages, which are to be started, to
-  /// `added`. Returns whether anything has happened.
-  bool advance(std::span<const std::shared_ptr<Message>> active, std::vector<std::shared_ptr<Message>>& added);
+  /// Advances the messages that the backend has matched. Appends internal messages, which are to be started. Returns
+  /// whether anything has happened.
+  bool advance(std::vector<std::shared_ptr<Message>>& active);
   /// When advance() must be called again although nothing has happened.
   Clock::time_point wake_at() const { return wake_at_; }
 
@@ -178,15 +173,14 @@ class GpuMessages {
 
   GpuPair& find_pair(int peer);
   void stage(Message& message);
-  std::shared_ptr<GpuTask> post(SerialThread& thread, std::function<void(GpuTask&)> f);
+  std::shared_ptr<GpuTask> post(SerialThread& thread, std::function<void(GpuTask&)> f,
+                                std::shared_ptr<GpuTask> task = std::make_shared<GpuTask>());
   bool advance_one(Message& message);
   bool lead(GpuPair& pair, std::vector<std::shared_ptr<Message>>& added);
   bool follow(GpuPair& pair, std::vector<std::shared_ptr<Message>>& added);
   std::shared_ptr<Message> list_message(const GpuPair& pair, bool sends, const Tensor& list) const;
   void launch(GpuPair& pair, const Matched& messages, const std::shared_ptr<GpuTask>& task);
   void connect(GpuPair& pair, std::chrono::milliseconds timeout);
-  void throw_failure(const NcclBackend::Options& nccl);
-  std::vector<std::shared_ptr<NcclBackend>> nccl_backends();
 
   const ProcessGroupOptions options_;
   const Device device_;
@@ -195,11 +189,8 @@ class GpuMessages {
   SerialThread copies_;      // copies staged data; may wait for the GPU, but never for other ranks' calls
 
   std::mutex mutex_;  // guards the members below
-  std::condition_variable failed_;
   std::map<int, std::unique_ptr<GpuPair>> pairs_;
   std::vector<std::shared_ptr<NcclBackend>> nccl_backends_;
-  std::string failure_;  // reason of the group's failure; empty: none is known
-  int culprit_ = -1;
 
   Clock::time_point wake_at_ = Clock::time_point::max();  // used by the executor
 };

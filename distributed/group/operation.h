@@ -49,6 +49,8 @@ struct Operation {
   std::exception_ptr error;
   std::optional<Promise<void>> promise;  ///< asynchronous form
   std::function<void()> join;            ///< join action of the promise
+  /// Earlier collectives of the same call: the promise fails with the first error of all.
+  std::vector<std::shared_ptr<Operation>> earlier;
   const char* trace_category = "comm";
   bool ends_on_gpu = false;  ///< a consistency check before a collective on the GPU
   bool is_internal = false;  ///< started by the group itself: neither reported nor traced, and without a deadline
@@ -72,6 +74,8 @@ struct Operation {
   Operation& operator=(const Operation&) = delete;
 };
 
+using Operations = std::vector<std::shared_ptr<Operation>>;
+
 struct CollectiveOperation final : Operation {
   Collective collective;
 
@@ -83,6 +87,9 @@ struct CollectiveOperation final : Operation {
   int64_t number() const override { return collective.seq; }
   std::string shown_name() const override;
 };
+
+/// Collectives that are called together, all on one device.
+using Collectives = std::vector<std::shared_ptr<CollectiveOperation>>;
 
 struct GpuMessage;
 

@@ -57,9 +57,8 @@ std::string rank_label(const ProcessGroupOptions& options) {
 
 MissingRanks missing_ranks(const ProcessGroupOptions& options, std::string operation,
                            std::chrono::milliseconds timeout) {
-  const bool is_whole_job = options.ranks.empty();
-  return {.world_size = is_whole_job ? options.world_size : 0,
-          .group = is_whole_job ? "" : options.name,
+  return {.world_size = options.ranks.empty() ? options.world_size : 0,
+          .group = options.ranks.empty() ? "" : options.name,
           .operation = std::move(operation),
           .timeout = timeout};
 }
@@ -115,8 +114,7 @@ std::optional<GroupError> OperationWatch::find_late(Operation& operation, Clock:
   if (backend == nullptr) {
     // Joining began earlier, has the group's timeout, and its error names the missing ranks.
     const bool joining_ends = options_.timeout.count() > 0 && operation.timeout >= options_.timeout;
-    if (!joining_ends)
-      return timed_out(operation, "waiting for members", "not all members have joined", -1, {});
+    if (!joining_ends) return timed_out(operation, "waiting for members", "not all members have joined", -1, {});
     operation.deadline = now + kJoiningGrace;
     return std::nullopt;
   }
@@ -178,8 +176,8 @@ void OperationWatch::report_stall(Operation& operation, Clock::time_point now, B
       operation.next_report = now + std::min(lower * stall_ / 10, stall_);
       return;
     }
-    waited_for = ranks.missing.empty() ? "; all ranks have started it"
-                                       : str(" for ", describe(ranks, *backend, "last:"));
+    waited_for =
+        ranks.missing.empty() ? "; all ranks have started it" : str(" for ", describe(ranks, *backend, "last:"));
   }
   operation.next_report = now + (now - operation.began);
   const std::string shown = operation.name().empty() ? "" : str(" '", operation.name(), "'");

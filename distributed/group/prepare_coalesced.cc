@@ -39,17 +39,15 @@ Tensor place(const Tensor& flat, const Shape& shape, int64_t offset) {
   return make_view(flat.storage(), flat.dtype(), shape, strides, offset);
 }
 
-void copy_in(Operation& operation, const Pack& pack, const Tensors& list, const Tensor& flat) {
+/// Copies to flat memory when the operation begins, and from it when it ends.
+void add_copies(Operation& operation, const Pack& pack, const Tensors* in, const Tensor& flat_in, const Tensors* out,
+                const Tensor& flat_out) {
   for (size_t k = 0; k < pack.indices.size(); ++k) {
-    const Tensor& tensor = list[pack.indices[k]];
-    operation.before.push_back({tensor, place(flat, tensor.shape(), pack.offsets[k])});
-  }
-}
-
-void copy_out(Operation& operation, const Pack& pack, const Tensor& flat, const Tensors& list) {
-  for (size_t k = 0; k < pack.indices.size(); ++k) {
-    const Tensor& tensor = list[pack.indices[k]];
-    operation.after.push_back({place(flat, tensor.shape(), pack.offsets[k]), tensor});
+    const auto at = [&](const Tensors& list, const Tensor& flat) {
+      return place(flat, list[pack.indices[k]].shape(), pack.offsets[k]);
+    };
+    if (in != nullptr) operation.before.push_back({(*in)[pack.indices[k]], at(*in, flat_in)});
+    if (out != nullptr) operation.after.push_back({at(*out, flat_out), (*out)[pack.indices[k]]});
   }
 }
 
@@ -75,13 +73,13 @@ std::string describe_list(const Tensors& list) {
 /// Calls prepare(operation, pack, options) for each pack of the list. In addition to the fields of one operation, the
 /// signature compares the list's length and all dtypes and shapes.
 template <class Prepare>
-Operations prepare_packs(const Tensors& list, CollectiveOptions&& options, const Prepare& prepare) {
+Collectives prepare_packs(const Tensors& list, CollectiveOptions&& options, const Prepare& prepare) {
   if (!options.name.empty()) options.name += ", ";
   options.name += str(list.size(), list.size() == 1 ? " tensor" : " tensors");
   std::string shapes = options.name;
   for (const Tensor& tensor : list) shapes += str(" ", tensor.dtype(), " ", tensor.shape());
   const std::string shown = describe_list(list);
-  Operations operations;
+  Collectives operations;
   for (const auto& [dtype, pack] : pack_by_dtype(list)) {
     operations.push_back(std::make_shared<CollectiveOperation>());
     prepare(*operations.back(), pack, CollectiveOptions(options));
@@ -114,8 +112,8 @@ void check_lists(const char* op, const ProcessGroupOptions& group, const Tensors
 
 }  // namespace
 
-Operations prepare_all_reduce_coalesced(const ProcessGroupOptions& group, const Tensors& tensors, ReduceOp op,
-                                        CollectiveOptions&& options) {
+Collectives prepare_all_reduce_coalesced(const ProcessGroupOptions& group, const Tensors& tensors, ReduceOp op,
+                                         CollectiveOptions&& options) {
   constexpr const char* kOp = "all_reduce_coalesced";
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Argument argument{"tensors", tensors[i], static_cast<int>(i)};
@@ -124,18 +122,17 @@ Operations prepare_all_reduce_coalesced(const ProcessGroupOptions& group, const 
     check_reduce_op(kOp, op, argument);
   }
   if (tensors.empty()) op = ReduceOp::kSum;  // valid for every dtype
-  Operations operations = prepare_packs(tensors, std::move(options), [&](auto& operation, const Pack& pack, auto&& o) {
+  Collectives operations = prepare_packs(tensors, std::move(options), [&](auto& operation, const Pack& pack, auto&& o) {
     const Tensor flat = empty({pack.count}, pack.options);
     prepare_all_reduce(operation, group, flat, op, std::move(o));
-    copy_in(operation, pack, tensors, flat);
-    copy_out(operation, pack, flat, tensors);
+    add_copies(operation, pack, &tensors, flat, &tensors, flat);
   });
   bump_versions(kOp, tensors);
   return operations;
 }
 
-Operations prepare_broadcast_coalesced(const ProcessGroupOptions& group, const Tensors& tensors, int root,
-                                       CollectiveOptions&& options) {
+Collectives prepare_broadcast_coalesced(const ProcessGroupOptions& group, const Tensors& tensors, int root,
+                                        CollectiveOptions&& options) {
   constexpr const char* kOp = "broadcast_coalesced";
   check_rank(kOp, "root", root, group);
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -143,48 +140,43 @@ Operations prepare_broadcast_coalesced(const ProcessGroupOptions& group, const T
     check_writable(kOp, argument, group);
     check_same_device(kOp, argument, {"tensors", tensors[0], 0});
   }
-  Operations operations = prepare_packs(tensors, std::move(options), [&](auto& operation, const Pack& pack, auto&& o) {
+  Collectives operations = prepare_packs(tensors, std::move(options), [&](auto& operation, const Pack& pack, auto&& o) {
     const Tensor flat = empty({pack.count}, pack.options);
     prepare_broadcast(operation, group, flat, root, std::move(o));
-    if (root == group.rank) {
-      copy_in(operation, pack, tensors, flat);
-    } else {
-      copy_out(operation, pack, flat, tensors);
-    }
+    const bool sends = root == group.rank;
+    add_copies(operation, pack, sends ? &tensors : nullptr, flat, sends ? nullptr : &tensors, flat);
   });
   bump_versions(kOp, tensors);
   return operations;
 }
 
-Operations prepare_all_gather_coalesced(const ProcessGroupOptions& group, const Tensors& outputs, const Tensors& inputs,
-                                        CollectiveOptions&& options) {
+Collectives prepare_all_gather_coalesced(const ProcessGroupOptions& group, const Tensors& outputs,
+                                         const Tensors& inputs, CollectiveOptions&& options) {
   constexpr const char* kOp = "all_gather_coalesced";
   check_lists(kOp, group, outputs, inputs, true);
-  Operations operations = prepare_packs(inputs, std::move(options), [&](auto& operation, const Pack& pack, auto&& o) {
+  Collectives operations = prepare_packs(inputs, std::move(options), [&](auto& operation, const Pack& pack, auto&& o) {
     const Tensor flat_input = empty({pack.count}, pack.options);
     const Tensor flat_output = empty({group.world_size, pack.count}, pack.options);
     prepare_all_gather(operation, group, flat_output, flat_input, std::move(o));
-    copy_in(operation, pack, inputs, flat_input);
-    copy_out(operation, pack, flat_output, outputs);
+    add_copies(operation, pack, &inputs, flat_input, &outputs, flat_output);
   });
   bump_versions(kOp, outputs);
   return operations;
 }
 
-Operations prepare_reduce_scatter_coalesced(const ProcessGroupOptions& group, const Tensors& outputs,
-                                            const Tensors& inputs, ReduceOp op, CollectiveOptions&& options) {
+Collectives prepare_reduce_scatter_coalesced(const ProcessGroupOptions& group, const Tensors& outputs,
+                                             const Tensors& inputs, ReduceOp op, CollectiveOptions&& options) {
   constexpr const char* kOp = "reduce_scatter_coalesced";
   check_lists(kOp, group, outputs, inputs, false);
   for (size_t i = 0; i < outputs.size(); ++i) {
     check_reduce_op(kOp, op, {"outputs", outputs[i], static_cast<int>(i)});
   }
   if (outputs.empty()) op = ReduceOp::kSum;  // valid for every dtype
-  Operations operations = prepare_packs(outputs, std::move(options), [&](auto& operation, const Pack& pack, auto&& o) {
+  Collectives operations = prepare_packs(outputs, std::move(options), [&](auto& operation, const Pack& pack, auto&& o) {
     const Tensor flat_output = empty({pack.count}, pack.options);
     const Tensor flat_input = empty({group.world_size, pack.count}, pack.options);
     prepare_reduce_scatter(operation, group, flat_output, flat_input, op, std::move(o));
-    copy_in(operation, pack, inputs, flat_input);
-    copy_out(operation, pack, flat_output, outputs);
+    add_copies(operation, pack, &inputs, flat_input, &outputs, flat_output);
   });
   bump_versions(kOp, outputs);
   return operations;

@@ -7,8 +7,9 @@
 #include <tandem/base/log.h>
 #include <tandem/distributed/backends/backend.h>
 #include <tandem/distributed/group/argument_checks.h>
-#include <tandem/distributed/group/deferred_backend.h>
+#include <tandem/distributed/group/gpu_group.h>
 #include <tandem/distributed/group/group_queue.h>
+#include <tandem/distributed/group/joining.h>
 #include <tandem/distributed/group/monitored_barrier.h>
 #include <tandem/distributed/group/process_group_access.h>
 #include <tandem/distributed/rendezvous/group_store.h>
@@ -17,81 +18,96 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// Converts arguments to operations, which the queue runs.
-class ProcessGroup::Impl : public GroupQueue {
+/// The parts of a group. A call is prepared here, and runs in the queue or, if its tensors are on a GPU, in `gpu`.
+class ProcessGroup::Impl {
  public:
-  using GroupQueue::GroupQueue;
+  const std::vector<int> ranks;
+  std::atomic<int64_t> num_monitored_barriers{0};
+  const std::shared_ptr<GroupQueue> queue;
+  const std::shared_ptr<GpuGroup> gpu;
+  std::unique_ptr<Joining> joining;  // if members may join later
 
-  const std::vector<int> ranks = job_ranks(options());
-  std::atomic<int64_t> monitored_barriers{0};
+  /// See ProcessGroupAccess::make.
+  Impl(const ProcessGroupOptions& options, std::unique_ptr<Backend> backend, std::chrono::milliseconds stall,
+       const Joining::Make& join)
+      : ranks(job_ranks(options)),
+        queue(std::make_shared<GroupQueue>(options, std::move(backend), stall)),
+        gpu(std::make_shared<GpuGroup>(queue)) {
+    gpu->listen();
+    if (join) joining = std::make_unique<Joining>(queue, join);
+  }
+
+  const ProcessGroupOptions& options() const { return queue->executor().options(); }
 
   /// prepare(operation, options(), arguments...) checks the arguments and fills in the operation.
   template <class Prepare, class... Arguments>
   void call(const Prepare& prepare, Arguments&&... arguments) {
     CollectiveOperation operation;
     prepare(operation, options(), std::forward<Arguments>(arguments)...);
-    if (!operation.collective.on_gpu) return run(operation);
-    if (options().world_size == 1) return run_single_rank(operation);
-    start_on_gpu(std::vector{&operation}).wait();
+    if (!operation.collective.on_gpu) return queue->run(operation);
+    gpu->start(std::vector{&operation}).wait();
   }
 
   template <class Prepare, class... Arguments>
   Work call_async(const Prepare& prepare, Arguments&&... arguments) {
     const auto operation = std::make_shared<CollectiveOperation>();
     prepare(*operation, options(), std::forward<Arguments>(arguments)...);
-    if (!operation->collective.on_gpu) return start(operation);
-    return options().world_size == 1 ? start_single_rank(*operation) : start_on_gpu(std::vector{operation.get()});
+    return operation->collective.on_gpu ? gpu->start(std::vector{operation.get()}) : queue->start({operation});
   }
 
-  void call(const Operations& operations) {  // all on one device
-    if (!operations.front()->collective.on_gpu) return run(operations);
-    if (options().world_size > 1) return start_on_gpu(pointers(operations)).wait();
-    for (const auto& operation : operations) run_single_rank(*operation);
+  void call(const Collectives& operations) {
+    if (operations.front()->collective.on_gpu) return call_async(operations).wait();
+    for (const auto& operation : operations) queue->run(*operation);
   }
 
-  Work call_async(const Operations& operations) {
-    if (!operations.front()->collective.on_gpu) return start(operations);
-    if (options().world_size > 1) return start_on_gpu(pointers(operations));
-    Work last;
-    for (const auto& operation : operations) last = start_single_rank(*operation);
-    return last;
+  Work call_async(const Collectives& operations) {
+    if (!operations.front()->collective.on_gpu) return queue->start({operations.begin(), operations.end()});
+    std::vector<CollectiveOperation*> pointers;
+    for (const auto& operation : operations) pointers.push_back(operation.get());
+    return gpu->start(pointers);
   }
 
-  static std::vector<CollectiveOperation*> pointers(const Operations& operations) {
-    std::vector<CollectiveOperation*> result;
-    for (const auto& operation : operations) result.push_back(operation.get());
-    return result;
+  /// The messages of one batch. `op` names a message in errors.
+  std::vector<std::shared_ptr<Message>> prepare(std::span<const P2POp> ops, const CollectiveOptions& call_options,
+                                                const std::function<std::string(size_t index)>& op) {
+    std::vector<std::shared_ptr<Message>> messages;
+    for (const P2POp& what : ops) {
+      const std::string name = op(messages.size());
+      if (what.tensor.defined() && !what.tensor.device().is_cpu())
+        gpu->check_device(name.c_str(), what.tensor.device());
+      messages.push_back(std::make_shared<Message>());
+      prepare_message(*messages.back(), name.c_str(), options(), what, CollectiveOptions(call_options));
+    }
+    gpu->prepare(messages);
+    return messages;
   }
 
-  std::shared_ptr<Message> prepare(const char* op, const P2POp& what, CollectiveOptions&& call_options) {
-    if (what.tensor.defined() && !what.tensor.device().is_cpu()) check_gpu(op, what.tensor.device());
-    auto message = std::make_shared<Message>();
-    prepare_message(*message, op, options(), what, std::move(call_options));
-    return message;
+  void call(const char* op, const P2POp& what, const CollectiveOptions& call_options) {
+    queue->run(*prepare(std::span(&what, 1), call_options, [op](size_t) { return op; }).front());
   }
 
-  void call(const P2POp& what, CollectiveOptions&& call_options) {
-    const auto message = prepare(what.kind == P2POp::Kind::kSend ? "send" : "recv", what, std::move(call_options));
-    prepare_gpu_messages(std::span(&message, 1));
-    run(message);
+  Work call_async(const char* op, const P2POp& what, const CollectiveOptions& call_options) {
+    return queue->start({prepare(std::span(&what, 1), call_options, [op](size_t) { return op; }).front()});
   }
 
-  Work call_async(const P2POp& what, CollectiveOptions&& call_options) {
-    const auto message = prepare(what.kind == P2POp::Kind::kSend ? "isend" : "irecv", what, std::move(call_options));
-    prepare_gpu_messages(std::span(&message, 1));
-    return start(std::span(&message, 1)).front();
+  void close() {
+    queue->end_operations();
+    joining.reset();
+    // Failures of other ranks are still reported at this point, so finish() does not wait for a failed rank.
+    gpu->finish();
+    queue->close();
+    gpu->close();
   }
 };
 
-std::shared_ptr<ProcessGroup> ProcessGroupAccess::make(const ProcessGroupOptions& options,
-                                                       std::unique_ptr<Backend> backend,
-                                                       std::chrono::milliseconds stall) {
-  auto impl = std::make_shared<ProcessGroup::Impl>(options, std::move(backend), stall);
-  impl->watch_failures();
+std::shared_ptr<ProcessGroup> ProcessGroupAccess::make(
+    const ProcessGroupOptions& options, std::unique_ptr<Backend> backend, std::chrono::milliseconds stall,
+    const std::function<std::unique_ptr<Backend>(const ProcessGroupOptions&)>& join) {
+  auto impl = std::make_shared<ProcessGroup::Impl>(options, std::move(backend), stall, join);
   return std::shared_ptr<ProcessGroup>(new ProcessGroup(std::move(impl)));
 }
 
-void ProcessGroupAccess::finish_gpu(ProcessGroup& group) { group.impl_->finish_gpu(); }
+void ProcessGroupAccess::finish_gpu(ProcessGroup& group) { group.impl_->gpu->finish(); }
 
 namespace {
 
@@ -145,7 +161,7 @@ std::shared_ptr<ProcessGroup> ProcessGroupAccess::create_deferred(ProcessGroupOp
   check_options(options);
   if (options.world_size == 1) return make(options, join(options));
   options.store = std::make_shared<GroupStore>(options);
-  return make(options, std::make_unique<DeferredBackend>(options, join));
+  return make(options, nullptr, kStall, join);
 }
 
 ProcessGroup::ProcessGroup(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -159,218 +175,95 @@ const std::vector<int>& ProcessGroup::ranks() const { return impl_->ranks; }
 
 // --- collectives ---
 
-void ProcessGroup::all_reduce(const Tensor& tensor, ReduceOp op, CollectiveOptions options) {
-  impl_->call(prepare_all_reduce, tensor, op, std::move(options));
-}
+/// Defines a collective and its _async form.
+#define TANDEM_COLLECTIVE(name, parameters, ...)                   \
+  void ProcessGroup::name parameters { impl_->call(__VA_ARGS__); } \
+  Work ProcessGroup::name##_async parameters { return impl_->call_async(__VA_ARGS__); }
 
-Work ProcessGroup::all_reduce_async(const Tensor& tensor, ReduceOp op, CollectiveOptions options) {
-  return impl_->call_async(prepare_all_reduce, tensor, op, std::move(options));
-}
+TANDEM_COLLECTIVE(all_reduce, (const Tensor& tensor, ReduceOp op, CollectiveOptions options), prepare_all_reduce,
+                  tensor, op, std::move(options))
+TANDEM_COLLECTIVE(all_reduce, (const Tensor& output, const Tensor& input, ReduceOp op, CollectiveOptions options),
+                  prepare_all_reduce_into, output, input, op, std::move(options))
+TANDEM_COLLECTIVE(reduce, (const Tensor& tensor, int root, ReduceOp op, CollectiveOptions options), prepare_reduce,
+                  tensor, root, op, std::move(options))
+TANDEM_COLLECTIVE(broadcast, (const Tensor& tensor, int root, CollectiveOptions options), prepare_broadcast, tensor,
+                  root, std::move(options))
+TANDEM_COLLECTIVE(gather, (const Tensor& output, const Tensor& input, int root, CollectiveOptions options),
+                  prepare_gather, output, input, root, std::move(options))
+TANDEM_COLLECTIVE(gather,
+                  (const std::vector<Tensor>& outputs, const Tensor& input, int root, CollectiveOptions options),
+                  prepare_gather, outputs, input, root, std::move(options))
+TANDEM_COLLECTIVE(all_gather, (const Tensor& output, const Tensor& input, CollectiveOptions options),
+                  prepare_all_gather, output, input, std::move(options))
+TANDEM_COLLECTIVE(all_gather, (const std::vector<Tensor>& outputs, const Tensor& input, CollectiveOptions options),
+                  prepare_all_gather, outputs, input, std::move(options))
+TANDEM_COLLECTIVE(scatter, (const Tensor& output, const Tensor& input, int root, CollectiveOptions options),
+                  prepare_scatter, output, input, root, std::move(options))
+TANDEM_COLLECTIVE(scatter,
+                  (const Tensor& output, const std::vector<Tensor>& inputs, int root, CollectiveOptions options),
+                  prepare_scatter, output, inputs, root, std::move(options))
+TANDEM_COLLECTIVE(reduce_scatter, (const Tensor& output, const Tensor& input, ReduceOp op, CollectiveOptions options),
+                  prepare_reduce_scatter, output, input, op, std::move(options))
+TANDEM_COLLECTIVE(reduce_scatter,
+                  (const Tensor& output, const std::vector<Tensor>& inputs, ReduceOp op, CollectiveOptions options),
+                  prepare_reduce_scatter, output, inputs, op, std::move(options))
+TANDEM_COLLECTIVE(all_to_all, (const Tensor& output, const Tensor& input, CollectiveOptions options),
+                  prepare_all_to_all, output, input, std::move(options))
+TANDEM_COLLECTIVE(all_to_all,
+                  (const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs, CollectiveOptions options),
+                  prepare_all_to_all, outputs, inputs, std::move(options))
+TANDEM_COLLECTIVE(all_to_all,
+                  (const Tensor& output, const Tensor& input, const std::vector<int64_t>& output_splits,
+                   const std::vector<int64_t>& input_splits, CollectiveOptions options),
+                  prepare_all_to_all_of_splits, output, input, output_splits, input_splits, std::move(options))
+TANDEM_COLLECTIVE(barrier, (CollectiveOptions options), prepare_barrier, std::move(options))
 
-void ProcessGroup::all_reduce(const Tensor& output, const Tensor& input, ReduceOp op, CollectiveOptions options) {
-  impl_->call(prepare_all_reduce_into, output, input, op, std::move(options));
-}
+TANDEM_COLLECTIVE(all_reduce_coalesced, (const std::vector<Tensor>& tensors, ReduceOp op, CollectiveOptions options),
+                  prepare_all_reduce_coalesced(impl_->options(), tensors, op, std::move(options)))
+TANDEM_COLLECTIVE(broadcast_coalesced, (const std::vector<Tensor>& tensors, int root, CollectiveOptions options),
+                  prepare_broadcast_coalesced(impl_->options(), tensors, root, std::move(options)))
+TANDEM_COLLECTIVE(all_gather_coalesced,
+                  (const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs, CollectiveOptions options),
+                  prepare_all_gather_coalesced(impl_->options(), outputs, inputs, std::move(options)))
+TANDEM_COLLECTIVE(reduce_scatter_coalesced,
+                  (const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs, ReduceOp op,
+                   CollectiveOptions options),
+                  prepare_reduce_scatter_coalesced(impl_->options(), outputs, inputs, op, std::move(options)))
 
-Work ProcessGroup::all_reduce_async(const Tensor& output, const Tensor& input, ReduceOp op, CollectiveOptions options) {
-  return impl_->call_async(prepare_all_reduce_into, output, input, op, std::move(options));
-}
-
-void ProcessGroup::reduce(const Tensor& tensor, int root, ReduceOp op, CollectiveOptions options) {
-  impl_->call(prepare_reduce, tensor, root, op, std::move(options));
-}
-
-Work ProcessGroup::reduce_async(const Tensor& tensor, int root, ReduceOp op, CollectiveOptions options) {
-  return impl_->call_async(prepare_reduce, tensor, root, op, std::move(options));
-}
-
-void ProcessGroup::broadcast(const Tensor& tensor, int root, CollectiveOptions options) {
-  impl_->call(prepare_broadcast, tensor, root, std::move(options));
-}
-
-Work ProcessGroup::broadcast_async(const Tensor& tensor, int root, CollectiveOptions options) {
-  return impl_->call_async(prepare_broadcast, tensor, root, std::move(options));
-}
-
-void ProcessGroup::gather(const Tensor& output, const Tensor& input, int root, CollectiveOptions options) {
-  impl_->call(prepare_gather, output, input, root, std::move(options));
-}
-
-Work ProcessGroup::gather_async(const Tensor& output, const Tensor& input, int root, CollectiveOptions options) {
-  return impl_->call_async(prepare_gather, output, input, root, std::move(options));
-}
-
-void ProcessGroup::gather(const std::vector<Tensor>& outputs, const Tensor& input, int root,
-                          CollectiveOptions options) {
-  impl_->call(prepare_gather, outputs, input, root, std::move(options));
-}
-
-Work ProcessGroup::gather_async(const std::vector<Tensor>& outputs, const Tensor& input, int root,
-                                CollectiveOptions options) {
-  return impl_->call_async(prepare_gather, outputs, input, root, std::move(options));
-}
-
-void ProcessGroup::all_gather(const Tensor& output, const Tensor& input, CollectiveOptions options) {
-  impl_->call(prepare_all_gather, output, input, std::move(options));
-}
-
-Work ProcessGroup::all_gather_async(const Tensor& output, const Tensor& input, CollectiveOptions options) {
-  return impl_->call_async(prepare_all_gather, output, input, std::move(options));
-}
-
-void ProcessGroup::all_gather(const std::vector<Tensor>& outputs, const Tensor& input, CollectiveOptions options) {
-  impl_->call(prepare_all_gather, outputs, input, std::move(options));
-}
-
-Work ProcessGroup::all_gather_async(const std::vector<Tensor>& outputs, const Tensor& input,
-                                    CollectiveOptions options) {
-  return impl_->call_async(prepare_all_gather, outputs, input, std::move(options));
-}
-
-void ProcessGroup::scatter(const Tensor& output, const Tensor& input, int root, CollectiveOptions options) {
-  impl_->call(prepare_scatter, output, input, root, std::move(options));
-}
-
-Work ProcessGroup::scatter_async(const Tensor& output, const Tensor& input, int root, CollectiveOptions options) {
-  return impl_->call_async(prepare_scatter, output, input, root, std::move(options));
-}
-
-void ProcessGroup::scatter(const Tensor& output, const std::vector<Tensor>& inputs, int root,
-                           CollectiveOptions options) {
-  impl_->call(prepare_scatter, output, inputs, root, std::move(options));
-}
-
-Work ProcessGroup::scatter_async(const Tensor& output, const std::vector<Tensor>& inputs, int root,
-                                 CollectiveOptions options) {
-  return impl_->call_async(prepare_scatter, output, inputs, root, std::move(options));
-}
-
-void ProcessGroup::reduce_scatter(const Tensor& output, const Tensor& input, ReduceOp op, CollectiveOptions options) {
-  impl_->call(prepare_reduce_scatter, output, input, op, std::move(options));
-}
-
-Work ProcessGroup::reduce_scatter_async(const Tensor& output, const Tensor& input, ReduceOp op,
-                                        CollectiveOptions options) {
-  return impl_->call_async(prepare_reduce_scatter, output, input, op, std::move(options));
-}
-
-void ProcessGroup::reduce_scatter(const Tensor& output, const std::vector<Tensor>& inputs, ReduceOp op,
-                                  CollectiveOptions options) {
-  impl_->call(prepare_reduce_scatter, output, inputs, op, std::move(options));
-}
-
-Work ProcessGroup::reduce_scatter_async(const Tensor& output, const std::vector<Tensor>& inputs, ReduceOp op,
-                                        CollectiveOptions options) {
-  return impl_->call_async(prepare_reduce_scatter, output, inputs, op, std::move(options));
-}
-
-void ProcessGroup::all_to_all(const Tensor& output, const Tensor& input, CollectiveOptions options) {
-  impl_->call(prepare_all_to_all, output, input, std::move(options));
-}
-
-Work ProcessGroup::all_to_all_async(const Tensor& output, const Tensor& input, CollectiveOptions options) {
-  return impl_->call_async(prepare_all_to_all, output, input, std::move(options));
-}
-
-void ProcessGroup::all_to_all(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
-                              CollectiveOptions options) {
-  impl_->call(prepare_all_to_all, outputs, inputs, std::move(options));
-}
-
-Work ProcessGroup::all_to_all_async(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
-                                    CollectiveOptions options) {
-  return impl_->call_async(prepare_all_to_all, outputs, inputs, std::move(options));
-}
-
-void ProcessGroup::all_to_all(const Tensor& output, const Tensor& input, const std::vector<int64_t>& output_splits,
-                              const std::vector<int64_t>& input_splits, CollectiveOptions options) {
-  impl_->call(prepare_all_to_all_of_splits, output, input, output_splits, input_splits, std::move(options));
-}
-
-Work ProcessGroup::all_to_all_async(const Tensor& output, const Tensor& input,
-                                    const std::vector<int64_t>& output_splits, const std::vector<int64_t>& input_splits,
-                                    CollectiveOptions options) {
-  return impl_->call_async(prepare_all_to_all_of_splits, output, input, output_splits, input_splits,
-                           std::move(options));
-}
-
-void ProcessGroup::barrier(CollectiveOptions options) { impl_->call(prepare_barrier, std::move(options)); }
-
-Work ProcessGroup::barrier_async(CollectiveOptions options) {
-  return impl_->call_async(prepare_barrier, std::move(options));
-}
-
-// --- coalesced collectives ---
-
-void ProcessGroup::all_reduce_coalesced(const std::vector<Tensor>& tensors, ReduceOp op, CollectiveOptions options) {
-  impl_->call(prepare_all_reduce_coalesced(impl_->options(), tensors, op, std::move(options)));
-}
-
-Work ProcessGroup::all_reduce_coalesced_async(const std::vector<Tensor>& tensors, ReduceOp op,
-                                              CollectiveOptions options) {
-  return impl_->call_async(prepare_all_reduce_coalesced(impl_->options(), tensors, op, std::move(options)));
-}
-
-void ProcessGroup::broadcast_coalesced(const std::vector<Tensor>& tensors, int root, CollectiveOptions options) {
-  impl_->call(prepare_broadcast_coalesced(impl_->options(), tensors, root, std::move(options)));
-}
-
-Work ProcessGroup::broadcast_coalesced_async(const std::vector<Tensor>& tensors, int root, CollectiveOptions options) {
-  return impl_->call_async(prepare_broadcast_coalesced(impl_->options(), tensors, root, std::move(options)));
-}
-
-void ProcessGroup::all_gather_coalesced(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
-                                        CollectiveOptions options) {
-  impl_->call(prepare_all_gather_coalesced(impl_->options(), outputs, inputs, std::move(options)));
-}
-
-Work ProcessGroup::all_gather_coalesced_async(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
-                                              CollectiveOptions options) {
-  return impl_->call_async(prepare_all_gather_coalesced(impl_->options(), outputs, inputs, std::move(options)));
-}
-
-void ProcessGroup::reduce_scatter_coalesced(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
-                                            ReduceOp op, CollectiveOptions options) {
-  impl_->call(prepare_reduce_scatter_coalesced(impl_->options(), outputs, inputs, op, std::move(options)));
-}
-
-Work ProcessGroup::reduce_scatter_coalesced_async(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
-                                                  ReduceOp op, CollectiveOptions options) {
-  return impl_->call_async(prepare_reduce_scatter_coalesced(impl_->options(), outputs, inputs, op, std::move(options)));
-}
+#undef TANDEM_COLLECTIVE
 
 // --- messages ---
 
 void ProcessGroup::send(const Tensor& tensor, int dst, int tag, CollectiveOptions options) {
-  impl_->call({P2POp::Kind::kSend, tensor, dst, tag}, std::move(options));
+  impl_->call("send", {P2POp::Kind::kSend, tensor, dst, tag}, options);
 }
 
 Work ProcessGroup::isend(const Tensor& tensor, int dst, int tag, CollectiveOptions options) {
-  return impl_->call_async({P2POp::Kind::kSend, tensor, dst, tag}, std::move(options));
+  return impl_->call_async("isend", {P2POp::Kind::kSend, tensor, dst, tag}, options);
 }
 
 void ProcessGroup::recv(const Tensor& tensor, int src, int tag, CollectiveOptions options) {
-  impl_->call({P2POp::Kind::kRecv, tensor, src, tag}, std::move(options));
+  impl_->call("recv", {P2POp::Kind::kRecv, tensor, src, tag}, options);
 }
 
 Work ProcessGroup::irecv(const Tensor& tensor, int src, int tag, CollectiveOptions options) {
-  return impl_->call_async({P2POp::Kind::kRecv, tensor, src, tag}, std::move(options));
+  return impl_->call_async("irecv", {P2POp::Kind::kRecv, tensor, src, tag}, options);
 }
 
 std::vector<Work> ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& ops, CollectiveOptions options) {
-  std::vector<std::shared_ptr<Message>> messages;
-  for (const P2POp& op : ops) {
-    const std::string shown = str("batch_isend_irecv: ops[", messages.size(), "]");
-    messages.push_back(impl_->prepare(shown.c_str(), op, CollectiveOptions(options)));
+  std::vector<Work> works;
+  for (const auto& message :
+       impl_->prepare(ops, options, [](size_t i) { return str("batch_isend_irecv: ops[", i, "]"); })) {
+    works.push_back(impl_->queue->start({message}));
   }
-  impl_->prepare_gpu_messages(messages);
-  return impl_->start(messages);
+  return works;
 }
 
 // --- the rest ---
 
 void ProcessGroup::monitored_barrier(CollectiveOptions options) {
   const auto timeout = timeout_of("monitored_barrier", options, impl_->options());
-  const int64_t number = ++impl_->monitored_barriers;
+  const int64_t number = ++impl_->num_monitored_barriers;
   distributed::monitored_barrier(impl_->options(), number, timeout);
 }
 
@@ -393,8 +286,8 @@ Tensor ProcessGroup::reduce_mean(const Tensor& tensor, CollectiveOptions options
   return mean;
 }
 
-bool ProcessGroup::progress() { return impl_->progress(); }
+bool ProcessGroup::progress() { return impl_->queue->progress(); }
 
-void ProcessGroup::abort(const std::string& reason) { impl_->abort(reason); }
+void ProcessGroup::abort(const std::string& reason) { impl_->gpu->abort(reason); }
 
 }}}  // namespace tandem::v0::distributed

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <chrono>
-#include <memory>
+#include <mutex>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <tandem/base/macros.h>
 #include <tandem/distributed/process_group_options.h>
+#include <tandem/distributed/rendezvous/socket.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
@@ -34,7 +37,7 @@ class Rendezvous {
 
   void set(const std::string& key, const std::string& value);
   /// Returns the value that `owner` sets.
-  std::string get(const std::string& key, int owner);
+  std::string get(const std::string& key, int owner) { return get(key, owner, {}); }
   /// Sets this rank's value and returns the values of all ranks, by rank.
   std::vector<std::string> exchange(const std::string& key, const std::string& value);
   /// Waits until `fd` is readable or has a connection to accept. Returns false if `until` or the deadline passes first.
@@ -45,16 +48,29 @@ class Rendezvous {
   /// Throws if another rank has ended or ends soon. Call it to find out why a connection closed.
   void throw_if_rank_ended();
   /// Returns when all ranks have called it.
-  void barrier();
+  void barrier() { exchange("mapped", "1"); }
   /// Declares that this rank needs nothing more from the others. Must be the last call. The last rank that calls it
   /// removes all keys.
   void finish();
   /// End of the time for joining; time_point::max() if there is no timeout.
-  Clock::time_point deadline() const;
+  Clock::time_point deadline() const { return deadline_; }
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  std::string get(const std::string& key, int owner, const std::string& stem);
+  void on_peer_failure(int rank, const std::string& reason);
+  bool has_ended(int rank);
+  int shown(int rank) const;
+  int member_of(int rank_in_job) const;
+  [[noreturn]] void fail_for_ended();
+
+  const ProcessGroupOptions options_;
+  const std::string prefix_;
+  const Clock::time_point deadline_;
+  std::set<std::string> keys_;
+  const FileDescriptor ended_fd_;  // readable once a rank has ended
+  std::mutex mutex_;
+  std::vector<std::pair<int, std::string>> ended_;  // rank in the group and reason
+  HookHandle watch_;
 };
 
 }}}  // namespace tandem::v0::distributed

@@ -81,6 +81,7 @@ NcclBackend::AgreedTime agreed_at(Clock::time_point when) {
 struct Rank {
   int rank;
   Device device;
+  std::shared_ptr<FailureLatch> latch = std::make_shared<FailureLatch>(ProcessGroupOptions{});
   std::shared_ptr<NcclBackend> nccl = nullptr;
   std::shared_ptr<Reported> reported = std::make_shared<Reported>();
   std::function<void()> on_failure = [] {};
@@ -108,6 +109,11 @@ struct Rank {
     cuda::synchronize(device);
     return work;
   }
+  /// Fails the group.
+  void fail(const std::string& reason, std::chrono::milliseconds grace) {
+    latch->set({.culprit = 1, .reason = reason, .is_of_gpu = true});
+    nccl->abort_after(grace);
+  }
   /// Waits for all streams and checks for GPU errors.
   void drain() const {
     EXPECT_EQ(cudaSetDevice(device.index), cudaSuccess);
@@ -128,12 +134,14 @@ void run_lanes(const std::function<void(Rank&)>& f, int world_size = 2) {
                                       .world_size = world_size,
                                       .job_rank = rank,
                                       .who = str("[rank ", rank, " of ", world_size, "]"),
+                                      .latch = own.latch,
                                       .on_failure =
                                           [&own, reported = own.reported](const std::string& reason, int) {
+                                            own.latch->set({.reason = reason, .is_of_gpu = true});
                                             own.on_failure();
                                             reported->add(reason);
                                           }},
-                                     id, Clock::now() + 20s, [] { return false; });
+                                     id, Clock::now() + 20s);
         f(own);
       } catch (const std::exception& error) {
         ADD_FAILURE() << "rank " << rank << " threw " << error.what();
@@ -276,10 +284,8 @@ TEST(NcclBackend, TimeoutIsReportedOnceAndFailsWork) {
 TEST(NcclBackendOf1, BlockingNcclModeIsRejected) {
   setenv("NCCL_COMM_BLOCKING", "1", 1);
   const NcclBackend::Options options{
-      .device = Device::cuda(0), .who = "a rank", .on_failure = [](const std::string&, int) {}};
-  EXPECT_THAT(error_text<ValueError>([&] {
-                NcclBackend::join(options, NcclBackend::make_id(), Clock::now() + 20s, [] { return false; });
-              }),
+      .device = Device::cuda(0), .who = "a rank", .latch = std::make_shared<FailureLatch>(ProcessGroupOptions{})};
+  EXPECT_THAT(error_text<ValueError>([&] { NcclBackend::join(options, NcclBackend::make_id(), Clock::now() + 20s); }),
               HasSubstr("NCCL_COMM_BLOCKING"));
   unsetenv("NCCL_COMM_BLOCKING");
 }
@@ -309,8 +315,9 @@ std::string first_error() {
     own.nccl = NcclBackend::join(
         {.device = own.device,
          .who = "the rank",
+         .latch = own.latch,
          .on_failure = [reported = own.reported](const std::string& reason, int) { reported->add(reason); }},
-        NcclBackend::make_id(), Clock::now() + 20s, [] { return false; });
+        NcclBackend::make_id(), Clock::now() + 20s);
     using Kind = CollectiveKind;
     for (const auto& [kind, in_list] : {std::pair{Kind::kAllReduce, false},
                                         {Kind::kBroadcast, false},
@@ -408,7 +415,7 @@ TEST(NcclBackend, InFlightWorkMayFinishWithinGrace) {
     const auto work = r.all_reduce(x);
     work->join();
     if (r.rank == 0) {
-      r.nccl->abort_after("a rank was lost", 1, 10s);
+      r.fail("a rank was lost", 10s);
       EXPECT_THAT(error_text<CommError>([&] { r.all_reduce(r.ones()); }), HasSubstr("a rank was lost"));
       std::this_thread::sleep_for(100ms);
       given_up.set();
@@ -423,7 +430,7 @@ TEST(NcclBackend, InFlightWorkIsAbortedAfterGrace) {
     const auto work = r.all_reduce(r.ones());
     work->join();
     const auto begin = Clock::now();
-    r.nccl->abort_after("a rank was lost", 1, 300ms);
+    r.fail("a rank was lost", 300ms);
     EXPECT_THAT(error_text<CommError>([&] { cuda::synchronize(r.device); }),
                 HasSubstr("a rank was lost\n  all_reduce #2"));
     const auto took = Clock::now() - begin;
@@ -436,9 +443,9 @@ TEST(NcclBackend, InFlightWorkIsAbortedAfterGrace) {
 /// Aborts a backend after some time.
 class GivesUp {
  public:
-  GivesUp(std::shared_ptr<NcclBackend> nccl, std::chrono::milliseconds after)
-      : thread_([this, nccl = std::move(nccl), after] {
-          if (!over_.wait(after)) nccl->abort_after("a rank was lost", 1, 300ms);
+  GivesUp(Rank& r, std::chrono::milliseconds after)
+      : thread_([this, &r, after] {
+          if (!over_.wait(after)) r.fail("a rank was lost", 300ms);
         }) {}
   ~GivesUp() {
     over_.set();
@@ -455,7 +462,7 @@ TEST(NcclBackend, AbortEndsFirstLaunch) {
   run_with_an_absent_rank([](Rank&) {},
                           [](Rank& r) {
                             const auto begin = Clock::now();
-                            const GivesUp gives_up(r.nccl, 200ms);
+                            const GivesUp gives_up(r, 200ms);
                             EXPECT_EQ(error_text<CommError>([&] { r.all_reduce(r.ones()); }),
                                       "[rank 0 of 2] a rank was lost");
                             EXPECT_LT(Clock::now() - begin, 3s);
@@ -466,7 +473,7 @@ TEST(NcclBackend, AbortEndsFirstLaunch) {
 TEST(NcclBackend, TimeoutEndsFirstLaunch) {
   run_with_an_absent_rank([](Rank&) {},
                           [](Rank& r) {
-                            const GivesUp at_last(r.nccl, 10s);
+                            const GivesUp at_last(r, 10s);
                             EXPECT_THAT(error_text<CommError>([&] { r.all_reduce(r.ones(), 300ms); }),
                                         HasSubstr("deadline"));
                             r.drain();
@@ -476,7 +483,7 @@ TEST(NcclBackend, TimeoutEndsFirstLaunch) {
 TEST(NcclBackend, AbortReasonIsReportedAfterDestruction) {
   run_with_an_absent_rank([](Rank& r, GpuWork& done) {
     const auto late = r.all_reduce(r.ones());
-    r.nccl->abort_after("a rank was lost", 1, 0ms);
+    r.fail("a rank was lost", 0ms);
     r.nccl.reset();
     EXPECT_EQ(error_text<CommError>([&] { late->join(); }), "[rank 0 of 2] a rank was lost");
     done.join();
@@ -491,7 +498,7 @@ TEST(NcclBackend, WorkMemoryOutlivesBackend) {
     r.drain();
     Stall stall(cuda::current_stream(r.device));
     r.all_reduce(r.ones());  // does not start before the stall ends
-    r.nccl->abort_after("the end", 1, 0ms);
+    r.fail("the end", 0ms);
     std::thread ends([&] {
       std::this_thread::sleep_for(500ms);
       stall.end();

@@ -17,7 +17,6 @@
 #include <vector>
 
 #include <tandem/base/rank_context.h>
-#include <tandem/distributed/group/deferred_backend.h>
 #include <tandem/distributed/group/process_group_access.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/closed_form.h>
@@ -477,7 +476,7 @@ TEST(StallWarning, IsLoggedWhenNoThreadCanStart) {
 /// A group of the same ranks, as created by Context::new_group.
 std::shared_ptr<ProcessGroup> create_deferred(const ThreadRanks& ranks, int rank) {
   const ProcessGroupOptions options{ranks.store, rank, ranks.world_size, "late", ranks.timeout, true};
-  return ProcessGroupAccess::make(options, std::make_unique<DeferredBackend>(options, make_backend), ranks.stall);
+  return ProcessGroupAccess::make(options, nullptr, ranks.stall, make_backend);
 }
 
 TEST(StallWarning, NamesNoRankWhileMembersAreJoining) {
@@ -494,34 +493,71 @@ TEST(StallWarning, NamesNoRankWhileMembersAreJoining) {
   expect_match(notes[0], R"(group 'late': recv from rank 1 tag 0 has been waiting for \d+\.\d s for members to join)");
 }
 
-/// Whether do_awaited was called before a collective was started.
+/// Whether a rank of the backend was queried before a collective was started.
 struct AskedTooEarly : MeetingBackend {
-  using MeetingBackend::MeetingBackend;
+  AskedTooEarly(const ProcessGroupOptions& options, std::atomic<bool>& is_too_early)
+      : MeetingBackend(options, std::make_shared<Meeting>()), too_early(is_too_early) {}
   void do_start(const Collective& collective) override {
     has_started = true;
     MeetingBackend::do_start(collective);
   }
-  std::vector<int> do_awaited() override { return {has_started ? 1 : -1}; }
-  bool has_started = false;
+  Advance do_advance() override { return query(), MeetingBackend::do_advance(); }
+  bool do_needs(int rank) override { return query(), MeetingBackend::do_needs(rank); }
+  LastStarted do_last_started(int rank) const override { return query(), MeetingBackend::do_last_started(rank); }
+  std::vector<int> do_awaited() override { return query(), std::vector<int>({1}); }
+  void query() const { too_early = too_early || !has_started; }
+
+  std::atomic<bool>& too_early;
+  std::atomic<bool> has_started{false};
 };
 
-TEST(DeferredBackend, NewBackendIsNotQueriedBeforeStart) {
-  const ProcessGroupOptions options{make_memory_store(), 0, 2};
+TEST(Joining, NewBackendIsNotQueriedBeforeStart) {
+  std::atomic<bool> too_early{false};
   std::promise<void> may_come;
-  DeferredBackend late(options, [&](const ProcessGroupOptions& its) {
-    may_come.get_future().wait();
-    return std::make_unique<AskedTooEarly>(its, std::make_shared<Meeting>());
-  });
-  Collective barrier;
-  barrier.kind = CollectiveKind::kBarrier;
-  late.do_start(barrier);
-  EXPECT_EQ(late.do_awaited(), std::vector<int>());
-  may_come.set_value();
-  late.do_sleep([&] { return late.has_members(); }, Backend::Clock::now() + std::chrono::seconds(20));
-  ASSERT_TRUE(late.has_members());
-  EXPECT_EQ(late.do_awaited(), std::vector<int>());
-  EXPECT_EQ(late.do_advance(), Advance::kIdle);
-  EXPECT_EQ(late.do_awaited(), std::vector<int>({1}));
+  StderrLines log;
+  const Work barrier = [&] {
+    const auto group = ProcessGroupAccess::make({make_memory_store(), 0, 2}, nullptr, milliseconds(50),
+                                                [&](const ProcessGroupOptions& its) {
+                                                  may_come.get_future().wait();
+                                                  return std::make_unique<AskedTooEarly>(its, too_early);
+                                                });
+    const Work work = group->barrier_async();
+    EXPECT_NE(log.next().find(" for members to join"), std::string::npos);
+    may_come.set_value();
+    std::string line;
+    while (line.find(" for rank 1 (has started nothing yet)") == std::string::npos) line = log.next();
+    return work;
+  }();
+  log.restore();
+  EXPECT_FALSE(too_early);
+  EXPECT_EQ(thrown_by([&] { barrier.wait(); }).text,
+            "[rank 0 of 2] barrier #1 failed\n  rank 0: destroyed its group while 1 operation was queued");
+}
+
+TEST(Joining, WaitingOperationsBeginAtOnce) {
+  for (const bool is_blocking : {true, false}) {
+    std::promise<void> may_come;
+    const auto group = ProcessGroupAccess::make(
+        {make_memory_store(), 0, 1}, nullptr, std::chrono::hours(1), [&](const ProcessGroupOptions& its) {
+          may_come.get_future().wait();
+          return std::make_unique<MeetingBackend>(its, std::make_shared<Meeting>());
+        });
+    Work work;
+    std::future<void> call;
+    if (is_blocking) {
+      call = std::async(std::launch::async, [&] { group->barrier(); });
+    } else {
+      work = group->barrier_async();
+    }
+    std::this_thread::sleep_for(milliseconds(100));  // until its thread waits
+    may_come.set_value();
+    const auto is_done = [&] {
+      return is_blocking ? call.wait_for(milliseconds(0)) == std::future_status::ready : work.is_completed();
+    };
+    for (int i = 0; i < 2000 && !is_done(); ++i) std::this_thread::sleep_for(milliseconds(10));
+    EXPECT_TRUE(is_done()) << is_blocking;
+    if (!is_done()) group->abort("it waits");
+  }
 }
 
 // --- no deadline ---

@@ -16,6 +16,7 @@
 #include <tandem/base/thread.h>
 #include <tandem/base/trace.h>
 #include <tandem/distributed/backends/nccl/communicator.h>
+#include <tandem/distributed/rendezvous/failure_board.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/cuda/device_error.h>
 #include <tandem/tensor/cuda/runtime.h>
@@ -118,7 +119,7 @@ class NcclBackendImpl final : public NcclBackend, public std::enable_shared_from
         communicator_(options_.device, options_.rank, options_.world_size, options_.max_blocks),
         trace_clock_(options_.device) {}
 
-  void join_others(const NcclId& id, Clock::time_point deadline, const std::function<bool()>& is_cancelled);
+  void join_others(const NcclId& id, Clock::time_point deadline);
   void close();
 
   Device device() const override { return options_.device; }
@@ -127,7 +128,7 @@ class NcclBackendImpl final : public NcclBackend, public std::enable_shared_from
   void launch_graph(CollectiveOperation& check, const AgreedTime& agreed,
                     const std::function<void()>& launch_graph) override;
   std::shared_ptr<GpuWork> launch(MessageBatch& batch) override;
-  void abort_after(const std::string& reason, int culprit, std::chrono::milliseconds grace) override;
+  void abort_after(std::chrono::milliseconds grace) override;
   void suppress_deferred_error() override;
   void finish() override;
   void join(InFlightWork& work);
@@ -139,17 +140,18 @@ class NcclBackendImpl final : public NcclBackend, public std::enable_shared_from
     std::chrono::milliseconds grace{0};  // time in which the root cause may arrive
   };
 
-  CommError error_of(const std::string& reason, int culprit) const {
-    return CommError(options_.who + " " + reason, options_.job_rank, culprit, -1);
+  bool is_failing() const { return options_.latch->is_failing(); }
+  std::string text_of(const Failure& failure) const {
+    return str(options_.who, " ",
+               failure.is_of_gpu ? failure.reason : failure_text("failed", failure.culprit, failure.reason));
   }
-  [[noreturn]] void throw_failure(std::unique_lock<std::mutex>& lock);
   void check();
-  void queue(InFlightWork& work, FunctionRef<void()> wait_for_inputs, FunctionRef<void()> run);
-  void queue_graph(InFlightWork& work, FunctionRef<void()> launch_graph);
-  void start(const std::shared_ptr<InFlightWork>& work, const Stream& stream, FunctionRef<void()> queue);
+  void start(const std::shared_ptr<InFlightWork>& work, const Stream& stream, FunctionRef<void()> wait_for_inputs,
+             FunctionRef<void()> run);
+  void queue(InFlightWork& work, const Stream& stream, FunctionRef<void()> wait_for_inputs, FunctionRef<void()> run);
   void take_place(const std::shared_ptr<InFlightWork>& work);
   void watch();
-  Problem look(std::unique_lock<std::mutex>& lock, Works& done);
+  Problem look(std::unique_lock<std::mutex>& lock, Works& done, bool searches);
   Problem describe_late(const InFlightWork& work) const;
   void trace(const InFlightWork& work) const;
   void abort();
@@ -162,11 +164,8 @@ class NcclBackendImpl final : public NcclBackend, public std::enable_shared_from
   std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   std::deque<std::shared_ptr<InFlightWork>> in_flight_;
-  std::string failure_;
-  int culprit_ = -1;
   bool is_reported_ = false;         // the caller has received this failure
   bool has_deferred_error_ = false;  // a deferred error is set on the device
-  Problem problem_;                  // becomes the failure at abort_at_, unless failure_ is set before
   Clock::time_point abort_at_ = Clock::time_point::max();
   bool stop_ = false;
   std::thread watch_;
@@ -184,13 +183,10 @@ void release(const Works& works) {
 
 // --- creation and destruction ---
 
-void NcclBackendImpl::join_others(const NcclId& id, Clock::time_point deadline,
-                                  const std::function<bool()>& is_cancelled) {
-  const auto is_late = [&] { return Clock::now() >= deadline; };
-  if (!communicator_.join(id, [&] { return is_late() || is_cancelled(); })) {
-    throw error_of(is_cancelled() ? "NCCL: initialization was aborted"
-                                  : "NCCL: initialization timed out: not all ranks have joined",
-                   -1);
+void NcclBackendImpl::join_others(const NcclId& id, Clock::time_point deadline) {
+  if (!communicator_.join(id, [&] { return Clock::now() >= deadline || is_failing(); })) {
+    check();
+    throw CommError(options_.who + " NCCL: initialization timed out: not all ranks have joined", options_.job_rank);
   }
   try {
     watch_ = start_thread([self = shared_from_this()] { self->watch(); });
@@ -202,16 +198,14 @@ void NcclBackendImpl::join_others(const NcclId& id, Clock::time_point deadline,
 
 void NcclBackendImpl::finish() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return in_flight_.empty() || !failure_.empty(); });
+  changed_.wait(lock, [&] { return in_flight_.empty() || is_failing(); });
 }
 
 /// Called when the owner releases the backend. on_failure may release it, on the watchdog thread itself.
 void NcclBackendImpl::close() {
   finish();
-  bool has_failed = false;
   {
     std::lock_guard lock(mutex_);
-    has_failed = !failure_.empty();
     stop_ = true;
   }
   changed_.notify_all();
@@ -220,7 +214,7 @@ void NcclBackendImpl::close() {
   } else if (watch_.joinable()) {
     watch_.join();
   }
-  if (has_failed) {
+  if (is_failing()) {
     abort();
   } else {
     communicator_.end();
@@ -242,30 +236,27 @@ void NcclBackendImpl::close() {
 
 // --- launching ---
 
+/// Throws the failure of the group, if it has failed.
 void NcclBackendImpl::check() {
-  std::unique_lock lock(mutex_);
-  if (!failure_.empty()) throw_failure(lock);
-}
-
-void NcclBackendImpl::throw_failure(std::unique_lock<std::mutex>& lock) {
-  const CommError error = error_of(failure_, culprit_);
-  lock.unlock();
+  const auto failure = options_.latch->cause();
+  if (!failure) return;
   suppress_deferred_error();
-  throw error;
+  throw CommError(text_of(*failure), options_.job_rank, failure->culprit);
 }
 
 void NcclBackendImpl::join(InFlightWork& work) {
   bool has_failed = false;
   {
     std::lock_guard lock(mutex_);
-    has_failed = !failure_.empty();
+    has_failed = is_failing();
     work.is_joined = work.is_joined || !has_failed;
   }
   if (has_failed) {
     const bool is_done = work.is_done();
     std::unique_lock lock(mutex_);
-    if (work.is_lost || !is_done) throw_failure(lock);
-    work.is_joined = true;
+    work.is_joined = !work.is_lost && is_done;
+    lock.unlock();
+    if (!work.is_joined) check();
   }
   work.done.make_wait(cuda::current_stream(options_.device));
 }
@@ -281,8 +272,7 @@ std::shared_ptr<GpuWork> NcclBackendImpl::launch(CollectiveOperation& operation,
     ready.record(cuda::current_stream(options_.device));
     ready.make_wait(stream_);
   };
-  start(work, stream_,
-        [&] { queue(*work, wait_for_inputs, [&] { communicator_.run(operation.collective, stream_); }); });
+  start(work, stream_, wait_for_inputs, [&] { communicator_.run(operation.collective, stream_); });
   return work;
 }
 
@@ -295,7 +285,7 @@ std::shared_ptr<GpuWork> NcclBackendImpl::launch(MessageBatch& batch) {
   const auto wait_for_inputs = [&] {
     for (const GpuTransfer& transfer : batch.transfers) transfer.ready.make_wait(stream_);
   };
-  start(work, stream_, [&] { queue(*work, wait_for_inputs, [&] { communicator_.run(batch, stream_); }); });
+  start(work, stream_, wait_for_inputs, [&] { communicator_.run(batch, stream_); });
   return work;
 }
 
@@ -316,15 +306,15 @@ void NcclBackendImpl::launch_graph(CollectiveOperation& check_of_launch, const A
                                                    str("graph replay #", check_of_launch.number()), true, agreed,
                                                    options_.device, trace_clock_.anchor());
   work->is_joined = true;
-  start(work, cuda::current_stream(options_.device), [&] { queue_graph(*work, launch_graph); });
+  start(
+      work, cuda::current_stream(options_.device), [] {}, launch_graph);
 }
 
-/// Calls queue(), which enqueues `work` on `stream`.
 void NcclBackendImpl::start(const std::shared_ptr<InFlightWork>& work, const Stream& stream,
-                            FunctionRef<void()> queue) {
+                            FunctionRef<void()> wait_for_inputs, FunctionRef<void()> run) {
   take_place(work);
   try {
-    queue();
+    queue(*work, stream, wait_for_inputs, run);
   } catch (...) {
     // Work that was already enqueued may run, so its memory is kept until that work is complete.
     try {
@@ -334,7 +324,7 @@ void NcclBackendImpl::start(const std::shared_ptr<InFlightWork>& work, const Str
     work->is_launched = true;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait_for(lock, 2 * kRootCauseGrace, [&] { return !failure_.empty(); });
+      changed_.wait_for(lock, 2 * kRootCauseGrace, [&] { return is_failing(); });
     }
     check();  // throws the root cause if it is known
     throw;
@@ -346,49 +336,37 @@ void NcclBackendImpl::start(const std::shared_ptr<InFlightWork>& work, const Str
 /// Adds the collective to in_flight_, where the watchdog checks its deadline.
 void NcclBackendImpl::take_place(const std::shared_ptr<InFlightWork>& work) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return in_flight_.size() < kMaxUnderWay || !failure_.empty(); });
-  if (!failure_.empty()) throw_failure(lock);
+  changed_.wait(lock, [&] { return in_flight_.size() < kMaxUnderWay || is_failing(); });
+  if (is_failing()) {
+    lock.unlock();
+    check();
+  }
   in_flight_.push_back(work);
   changed_.notify_all();
 }
 
-/// `wait_for_inputs` makes the NCCL stream wait for earlier work; `run` makes the NCCL calls.
-void NcclBackendImpl::queue(InFlightWork& work, FunctionRef<void()> wait_for_inputs, FunctionRef<void()> run) {
+/// `wait_for_inputs` makes `stream` wait for earlier work; `run` enqueues the transfer on it.
+void NcclBackendImpl::queue(InFlightWork& work, const Stream& stream, FunctionRef<void()> wait_for_inputs,
+                            FunctionRef<void()> run) {
   LaunchOrder& order = launch_order(options_.device);
   std::unique_lock lock(order.mutex, std::defer_lock);
   if (options_.is_ordered) lock.lock();
   wait_for_inputs();
-  if (options_.is_ordered && order.done && order.stream != stream_.id()) order.done->make_wait(stream_);
-  const StreamGuard on(stream_);
-  work.begun.record(stream_);
-  with_copies(work.before, work.after, run);
-  work.done.record(stream_);
-  if (!options_.is_ordered) return;
-  order.stream = stream_.id();
-  order.done = work.done;
-}
-
-void NcclBackendImpl::queue_graph(InFlightWork& work, FunctionRef<void()> launch_graph) {
-  LaunchOrder& order = launch_order(options_.device);
-  std::lock_guard lock(order.mutex);
-  const Stream stream = cuda::current_stream(options_.device);
-  if (order.done && order.stream != stream.id()) order.done->make_wait(stream);
+  if (options_.is_ordered && order.done && order.stream != stream.id()) order.done->make_wait(stream);
+  const StreamGuard on(stream);
   work.begun.record(stream);
-  launch_graph();
+  with_copies(work.before, work.after, run);
   work.done.record(stream);
+  if (!options_.is_ordered) return;
   order.stream = stream.id();
   order.done = work.done;
 }
 
 // --- collectives in progress ---
 
-void NcclBackendImpl::abort_after(const std::string& reason, int culprit, std::chrono::milliseconds grace) {
+void NcclBackendImpl::abort_after(std::chrono::milliseconds grace) {
   {
     std::lock_guard lock(mutex_);
-    if (failure_.empty()) {
-      failure_ = reason;
-      culprit_ = culprit;
-    }
     abort_at_ = std::min(abort_at_, Clock::now() + (in_flight_.empty() ? std::chrono::milliseconds(0) : grace));
   }
   changed_.notify_all();
@@ -401,8 +379,8 @@ void NcclBackendImpl::suppress_deferred_error() {
 }
 
 /// Moves completed collectives from in_flight_ to `done`; the caller releases them without the lock. Returns a detected
-/// problem, or an empty one.
-NcclBackendImpl::Problem NcclBackendImpl::look(std::unique_lock<std::mutex>& lock, Works& done) {
+/// problem, or an empty one; `searches`: looks for problems.
+NcclBackendImpl::Problem NcclBackendImpl::look(std::unique_lock<std::mutex>& lock, Works& done, bool searches) {
   const Clock::time_point now = Clock::now();  // read first: what completes in time is not late
   try {
     while (!in_flight_.empty()) {
@@ -416,7 +394,7 @@ NcclBackendImpl::Problem NcclBackendImpl::look(std::unique_lock<std::mutex>& loc
       done.push_back(first);
       in_flight_.pop_front();
     }
-    if (in_flight_.empty() || !failure_.empty() || !problem_.text.empty()) return {};
+    if (in_flight_.empty() || !searches) return {};
     const auto late =
         std::find_if(in_flight_.begin(), in_flight_.end(), [&](const auto& work) { return work->is_late(now); });
     const std::shared_ptr<InFlightWork> work = late != in_flight_.end() ? *late : nullptr;
@@ -446,7 +424,8 @@ NcclBackendImpl::Problem NcclBackendImpl::describe_late(const InFlightWork& work
 
 /// Watchdog thread: releases memory, checks deadlines, and aborts.
 void NcclBackendImpl::watch() {
-  bool reported = false;
+  Problem problem;  // becomes the failure at abort_at_, unless the group fails before
+  bool has_reported = false;
   std::unique_lock lock(mutex_);
   while (!stop_) {
     if (in_flight_.empty() && abort_at_ == Clock::time_point::max()) {
@@ -455,23 +434,21 @@ void NcclBackendImpl::watch() {
       changed_.wait_for(lock, kPollInterval);
     }
     Works done;
-    const Problem found = look(lock, done);
-    if (!found.text.empty() && failure_.empty() &&
-        problem_.text.empty()) {  // a failed GPU reports its error at every poll
-      problem_ = found;
+    const Problem found = look(lock, done, problem.text.empty() && !is_failing());
+    if (!found.text.empty() && problem.text.empty() && !is_failing()) {  // a failed GPU has its error at every poll
+      problem = found;
       abort_at_ = Clock::now() + found.grace;
     }
     const bool aborts = Clock::now() >= abort_at_;
     if (aborts) abort_at_ = Clock::time_point::max();
-    const bool reports = aborts && failure_.empty() && !std::exchange(reported, true);
-    if (reports) {
-      failure_ = problem_.text;
-      culprit_ = problem_.culprit;
-    }
-    changed_.notify_all();
+    const bool reports = aborts && !is_failing() && !std::exchange(has_reported, true);
     lock.unlock();
     // Reported first, because abort() may block in NCCL.
-    if (reports) options_.on_failure(problem_.text, problem_.culprit);
+    if (reports) {
+      options_.on_failure(problem.text, problem.culprit);
+      options_.latch->set({.culprit = problem.culprit, .reason = problem.text, .is_of_gpu = true});  // it has no group
+    }
+    changed_.notify_all();
     if (aborts) abort();
     release(done);
     done.clear();
@@ -482,6 +459,7 @@ void NcclBackendImpl::watch() {
 /// Aborts NCCL's kernels, which wait for other ranks. If a stream has joined a lost collective, defers an error on the
 /// device.
 void NcclBackendImpl::abort() {
+  const Failure failure = options_.latch->cause().value_or(Failure{-1, "was aborted"});
   Works pending;
   {
     std::lock_guard lock(mutex_);
@@ -500,9 +478,10 @@ void NcclBackendImpl::abort() {
       if (std::exchange(work->is_lost, true) || !work->is_joined || is_reported_) continue;
       has_deferred_error_ = true;
       const std::string what =
-          str(failure_, "\n  ", work->title, ": wait() had already returned; values computed from the result on ",
-              options_.device, " are invalid");
-      cuda::defer_error(options_.device, this, std::make_exception_ptr(error_of(what, culprit_)));
+          str(text_of(failure), "\n  ", work->title,
+              ": wait() had already returned; values computed from the result on ", options_.device, " are invalid");
+      cuda::defer_error(options_.device, this,
+                        std::make_exception_ptr(CommError(what, options_.job_rank, failure.culprit)));
     }
   }
   communicator_.abort();
@@ -518,10 +497,9 @@ void NcclBackendImpl::trace(const InFlightWork& work) const {
 
 }  // namespace
 
-std::shared_ptr<NcclBackend> NcclBackend::join(Options options, const NcclId& id, Clock::time_point deadline,
-                                               const std::function<bool()>& is_cancelled) {
+std::shared_ptr<NcclBackend> NcclBackend::join(Options options, const NcclId& id, Clock::time_point deadline) {
   const auto nccl = std::make_shared<NcclBackendImpl>(std::move(options));
-  nccl->join_others(id, deadline, is_cancelled);
+  nccl->join_others(id, deadline);
   return {nccl.get(), [nccl](NcclBackend*) { nccl->close(); }};
 }
 

@@ -19,6 +19,7 @@
 #include <memory>
 #include <string>
 
+#include <tandem/distributed/group/failure_latch.h>
 #include <tandem/distributed/group/operation.h>
 #include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/device.h>
@@ -33,7 +34,7 @@ class GpuWork {
  public:
   virtual ~GpuWork() = default;
   /// Makes the calling thread's current stream wait: work that is enqueued on it after this call starts when the
-  /// collective is complete. Throws CommError if the backend failed before the collective was complete. A later failure
+  /// collective is complete. Throws CommError if the group failed before the collective was complete. A later failure
   /// is reported by the next collective of the backend or by the next synchronization of the GPU, whichever comes
   /// first.
   virtual void join() = 0;
@@ -61,10 +62,12 @@ class NcclBackend {
     /// concurrently with all others, so that the caller must limit their thread blocks.
     bool is_ordered = true;
     int max_blocks = 0;  ///< upper limit of the thread blocks that NCCL uses at a time; 0: NCCL's default
+    /// The failure of the group.
+    std::shared_ptr<FailureLatch> latch;
     /// Finds the stragglers of collective `seq`, which is not complete at its deadline. May be empty. Called on the
     /// watchdog thread.
     std::function<StragglerReport(int64_t seq)> find_stragglers = {};
-    /// Called on the watchdog thread, at most once. `culprit`: a rank in the job, or -1.
+    /// Called on the watchdog thread, at most once, to set the failure. `culprit`: a rank in the job, or -1.
     std::function<void(const std::string& reason, int culprit)> on_failure;
   };
 
@@ -73,10 +76,9 @@ class NcclBackend {
 
   /// Creates a new id. One rank creates it and sends it to the other ranks. Throws BackendError.
   static NcclId make_id();
-  /// Creates the communicator together with the other ranks; blocks. Throws CommError at the deadline or when
-  /// is_cancelled() returns true, and BackendError for errors of NCCL.
-  static std::shared_ptr<NcclBackend> join(Options options, const NcclId& id, Clock::time_point deadline,
-                                           const std::function<bool()>& is_cancelled);
+  /// Creates the communicator together with the other ranks; blocks. Throws CommError at the deadline or when the group
+  /// has failed, and BackendError for errors of NCCL.
+  static std::shared_ptr<NcclBackend> join(Options options, const NcclId& id, Clock::time_point deadline);
   /// Throws DTypeError for reductions that NCCL does not support: bitwise operators on integers, XOR of bool, and all
   /// reductions of int16.
   static void check(const Collective& collective);
@@ -86,11 +88,11 @@ class NcclBackend {
   /// Enqueues the collective and its copies. Takes the tensors from the operation and keeps them until the collective
   /// is complete. The timeout counts from the time in `agreed`; until that is set the caller checks the deadline.
   /// Collectives of several backends on one GPU run one after the other in launch order, so all ranks must launch them
-  /// in the same order. Throws CommError if the backend has failed, and BackendError for errors of NCCL.
+  /// in the same order. Throws CommError if the group has failed, and BackendError for errors of NCCL.
   virtual std::shared_ptr<GpuWork> launch(CollectiveOperation& operation, const AgreedTime& agreed) = 0;
   /// Adds the collective and its copies to the graph that the calling thread captures, on the capture's second stream.
   /// Returns the end of the collective there. The caller keeps the tensors. Called like launch(). Throws CommError if
-  /// the backend has failed, and BackendError for errors of NCCL.
+  /// the group has failed, and BackendError for errors of NCCL.
   virtual std::shared_ptr<const cuda::CapturePoint> capture(const CollectiveOperation& operation) = 0;
   /// Launches a graph of captured collectives: calls launch_graph(), which launches it on the current stream. The
   /// timeout of `check`, the consistency check of this launch, counts from the time in `agreed`. Called, ordered and
@@ -101,11 +103,11 @@ class NcclBackend {
   /// same batches in the same order. Takes the tensors and throws as the other overload; the timeout counts from this
   /// call.
   virtual std::shared_ptr<GpuWork> launch(MessageBatch& batch) = 0;
-  /// Aborts the collectives in progress after `grace`. Later launches throw CommError.
-  virtual void abort_after(const std::string& reason, int culprit, std::chrono::milliseconds grace) = 0;
+  /// Call it when the group has failed. Aborts the collectives in progress after `grace`.
+  virtual void abort_after(std::chrono::milliseconds grace) = 0;
   /// Suppresses the deferred error on the GPU because the caller has already received this failure.
   virtual void suppress_deferred_error() = 0;
-  /// Blocks until all launched collectives are complete or the backend has failed.
+  /// Blocks until all launched collectives are complete or the group has failed.
   virtual void finish() = 0;
 };
 

@@ -3,19 +3,17 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-NcclId NcclBackend::make_id() {
+namespace {
+
+[[noreturn]] void fail() {
   throw DeviceError("NCCL: this build of tandem has no CUDA support; build with --config=cuda");
 }
 
-std::string NcclBackend::version() {
-  throw DeviceError("NCCL: this build of tandem has no CUDA support; build with --config=cuda");
-}
+}  // namespace
 
-std::shared_ptr<NcclBackend> NcclBackend::join(Options, const NcclId&, Clock::time_point,
-                                               const std::function<bool()>&) {
-  throw DeviceError("NCCL: this build of tandem has no CUDA support; build with --config=cuda");
-}
-
+NcclId NcclBackend::make_id() { fail(); }
+std::string NcclBackend::version() { fail(); }
+std::shared_ptr<NcclBackend> NcclBackend::join(Options, const NcclId&, Clock::time_point) { fail(); }
 void NcclBackend::check(const Collective&) {}
 
 }}}  // namespace tandem::v0::distributed

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <tandem/base/log.h>
-#include <tandem/distributed/group/group_queue.h>
+#include <tandem/distributed/group/gpu_group.h>
 #include <tandem/tensor/cuda_capture.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
@@ -21,8 +21,7 @@ namespace {
 class CapturedWork final : public GpuWork {
  public:
   CapturedWork(CollectiveOperation& operation, std::shared_ptr<const cuda::CapturePoint> point)
-      : title_(operation.title()),
-        name_(operation.name()),
+      : shown_(str(operation.title(), operation.name().empty() ? "" : str(" '", operation.name(), "'"))),
         capture_id_(cuda::capture_id()),
         point_(std::move(point)),
         kept_(operation.kept.begin(), operation.kept.end()) {
@@ -41,13 +40,13 @@ class CapturedWork final : public GpuWork {
     check_joined();
   }
   void check_joined() const {
-    TANDEM_CHECK(StateError, is_joined_, "Graph: ", title_, name_.empty() ? "" : str(" '", name_, "'"),
+    TANDEM_CHECK(StateError, is_joined_, "Graph: ", shown_,
                  " was captured, but wait() was not called during the capture; call it before the captured function "
                  "returns");
   }
 
  private:
-  const std::string title_, name_;
+  const std::string shown_;
   const uint64_t capture_id_;
   const std::shared_ptr<const cuda::CapturePoint> point_;
   std::vector<Tensor> kept_;
@@ -57,9 +56,9 @@ class CapturedWork final : public GpuWork {
 }  // namespace
 
 /// The collectives of one group in one graph.
-class GroupQueue::CapturedCollectives final : public cuda::ReplayObserver {
+class GpuGroup::CapturedCollectives final : public cuda::ReplayObserver {
  public:
-  CapturedCollectives(std::weak_ptr<GroupQueue> group, std::shared_ptr<NcclBackend> nccl)
+  CapturedCollectives(std::weak_ptr<GpuGroup> group, std::shared_ptr<NcclBackend> nccl)
       : capture_id_(cuda::capture_id()), group_(std::move(group)), nccl_(std::move(nccl)) {}
 
   uint64_t capture_id() const { return capture_id_; }
@@ -86,7 +85,7 @@ class GroupQueue::CapturedCollectives final : public cuda::ReplayObserver {
 
  private:
   const uint64_t capture_id_;
-  const std::weak_ptr<GroupQueue> group_;
+  const std::weak_ptr<GpuGroup> group_;
   const std::shared_ptr<NcclBackend> nccl_;  // NCCL requires that its communicator outlives the graph
   std::vector<std::shared_ptr<CapturedWork>> works_;
   int64_t first_ = 0;  // number of the first collective
@@ -94,14 +93,14 @@ class GroupQueue::CapturedCollectives final : public cuda::ReplayObserver {
   std::source_location where_;
   std::chrono::milliseconds timeout_{0};
   // Of the running replay:
-  std::shared_ptr<GroupQueue> replaying_;              // after a successful consistency check
+  std::shared_ptr<GpuGroup> replaying_;                // after a successful consistency check
   std::optional<DeferCompletions> defer_completions_;  // while launch_order_ is locked
   std::unique_lock<std::mutex> launch_order_;          // other threads must not start collectives before the launch
   std::shared_ptr<CollectiveOperation> check_;
   NcclBackend::AgreedTime agreed_;
 };
 
-void GroupQueue::CapturedCollectives::begin_replay(bool is_first) {
+void GpuGroup::CapturedCollectives::begin_replay(bool is_first) {
   const auto group = group_.lock();
   TANDEM_CHECK(StateError, group != nullptr && group->nccl_backend() != nullptr,
                "Graph: the process group of its collectives was destroyed; create another group and capture a new "
@@ -121,17 +120,17 @@ void GroupQueue::CapturedCollectives::begin_replay(bool is_first) {
   agreed_ = std::make_shared<NcclBackend::AgreedTime::element_type>();
   check_->at_end = [agreed = agreed_] { agreed->store(NcclBackend::Clock::now()); };
   defer_completions_.emplace();
-  launch_order_ = std::unique_lock(group->gpu_mutex_);
-  group->run(*check_);
-  check_->at_end = group->recorder_.end_on_gpu(*check_);
+  launch_order_ = std::unique_lock(group->launch_mutex_);
+  group->queue_->run(*check_);
+  check_->at_end = group->executor_.recorder().end_on_gpu(*check_);
   replaying_ = group;
 }
 
-void GroupQueue::CapturedCollectives::end_replay(const std::exception_ptr& error) noexcept {
+void GpuGroup::CapturedCollectives::end_replay(const std::exception_ptr& error) noexcept {
   const auto group = std::exchange(replaying_, nullptr);
   if (launch_order_.owns_lock()) launch_order_.unlock();
   defer_completions_.reset();
-  if (error == nullptr || group == nullptr || group->latch_.is_failing()) return;
+  if (error == nullptr || group == nullptr || group->executor_.latch()->is_failing()) return;
   // The other ranks have launched the graph.
   try {
     std::rethrow_exception(error);
@@ -145,9 +144,8 @@ void GroupQueue::CapturedCollectives::end_replay(const std::exception_ptr& error
   }
 }
 
-Work GroupQueue::capture_on_gpu(std::span<CollectiveOperation* const> operations,
-                                const std::shared_ptr<NcclBackend>& nccl) {
-  const Collective& first = operations.front()->collective;
+std::function<std::shared_ptr<GpuWork>(CollectiveOperation&)> GpuGroup::begin_capture(
+    const Collective& first, const std::shared_ptr<NcclBackend>& nccl) {
   TANDEM_CHECK(StateError, nccl != nullptr, "Graph: ", to_string(first.kind), " is the first collective of group '",
                options_.name, "' on ", first.device,
                ", which cannot be captured; run the function once before the capture");
@@ -159,27 +157,7 @@ Work GroupQueue::capture_on_gpu(std::span<CollectiveOperation* const> operations
     captured_ = captured;
     cuda::observe_replays(captured);
   }
-  const auto works = std::make_shared<std::vector<std::shared_ptr<GpuWork>>>();
-  std::vector<std::shared_ptr<CollectiveOperation>> checks;
-  for (CollectiveOperation* const operation : operations) {
-    checks.push_back(consistency_check_of(*operation));
-    // NCCL requires that all ranks capture a collective, or none.
-    Collective& c = checks.back()->collective;
-    c.name_hash = hash_name(str("captured ", c.name_hash));
-    c.name += c.name.empty() ? "captured" : " (captured)";
-  }
-  checks.back()->join = [works] {
-    for (const auto& work : *works) work->join();
-  };
-  const Work check = start(std::span<const std::shared_ptr<CollectiveOperation>>(checks));
-  for (size_t i = 0; i < operations.size(); ++i) operations[i]->collective.seq = checks[i]->collective.seq;
-  try {
-    for (CollectiveOperation* const operation : operations) works->push_back(captured->add(*operation));
-  } catch (const std::exception& error) {
-    works->push_back(std::make_shared<FailedWork>(std::current_exception()));
-    if (!latch_.is_failing()) abort(error.what());
-  }
-  return check;
+  return [captured](CollectiveOperation& operation) { return captured->add(operation); };
 }
 
 }}}  // namespace tandem::v0::distributed
