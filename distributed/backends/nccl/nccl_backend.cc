@@ -254,9 +254,10 @@ void NcclBackendImpl::join(InFlightWork& work) {
   if (has_failed) {
     const bool is_done = work.is_done();
     std::unique_lock lock(mutex_);
-    work.is_joined = !work.is_lost && is_done;
+    const bool is_valid = !work.is_lost && is_done;
+    work.is_joined = work.is_joined || is_valid;
     lock.unlock();
-    if (!work.is_joined) check();
+    if (!is_valid) check();
   }
   work.done.make_wait(cuda::current_stream(options_.device));
 }
