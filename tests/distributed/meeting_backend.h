@@ -32,7 +32,8 @@ struct Meeting {
   std::map<int64_t, Round> rounds;   ///< by number
   std::map<int64_t, int> completed;  ///< number of ranks that have completed a round
   std::map<int, std::function<void()>> wakes;
-  int64_t events = 0;  ///< number of changes, so that do_sleep can tell whether it missed one
+  std::map<int, Backend::PeerEnd> ends;  ///< of ranks that have cancelled or destroyed their backend
+  int64_t events = 0;                    ///< number of changes, so that do_sleep can tell whether it missed one
 
   /// The mutex must be locked.
   void notify() {
@@ -50,6 +51,7 @@ class MeetingBackend : public Backend {
                  std::function<void(int64_t number)> on_start = {})
       : options_(options), meeting_(std::move(meeting)), dawdle_(dawdle), on_start_(std::move(on_start)) {}
   ~MeetingBackend() override {
+    MeetingBackend::do_cancel();
     std::lock_guard lock(meeting_->mutex);
     meeting_->wakes.erase(options_.rank);
   }
@@ -122,7 +124,15 @@ class MeetingBackend : public Backend {
     ++meeting_->events;
     meeting_->changed.notify_all();
   }
-  void do_cancel() override {}  // what was posted stays valid
+  void do_cancel() override {  // what was posted stays valid
+    std::lock_guard lock(meeting_->mutex);
+    if (meeting_->ends.emplace(options_.rank, PeerEnd{true, "left the group", Clock::now()}).second) meeting_->notify();
+  }
+  const PeerEnd* do_peer_end(int rank) override {
+    std::lock_guard lock(meeting_->mutex);
+    const auto end = meeting_->ends.find(rank);
+    return end == meeting_->ends.end() ? nullptr : &end->second;
+  }
   bool do_needs(int rank) override {
     std::lock_guard lock(meeting_->mutex);
     const auto round = meeting_->rounds.find(number_);
