@@ -31,6 +31,11 @@ def exit_on_signals():
         signal.signal(number, handler)
 
 
+def host_sizes(ranks_per_host):
+    """Ranks of each host: `ranks_per_host` is their number on both hosts, or a pair."""
+    return ranks_per_host if isinstance(ranks_per_host, tuple) else (ranks_per_host, ranks_per_host)
+
+
 class TwoHosts:
     """with TwoHosts(rate="1gbit") as hosts: hosts.start(0, [...]); ...
 
@@ -93,11 +98,11 @@ class TwoHosts:
         return subprocess.Popen(self.inside(host, command), **options)
 
     def start_rank(self, rank, command, ranks_per_host=1, environment=(), **options):
-        """Starts one rank of a job; returns its Popen. The first ranks_per_host ranks run on host 0; the ranks of a host
-        share one core."""
-        host, local = divmod(rank, ranks_per_host)
-        variables = {"RANK": rank, "WORLD_SIZE": 2 * ranks_per_host, "LOCAL_RANK": local,
-                     "LOCAL_WORLD_SIZE": ranks_per_host, "MASTER_ADDR": self.address(0), "MASTER_PORT": 29500}
+        """Starts one rank of a job; returns its Popen. Host 0 has the first ranks; the ranks of a host share one core."""
+        sizes = host_sizes(ranks_per_host)
+        host = int(rank >= sizes[0])
+        variables = {"RANK": rank, "WORLD_SIZE": sum(sizes), "LOCAL_RANK": rank - host * sizes[0],
+                     "LOCAL_WORLD_SIZE": sizes[host], "MASTER_ADDR": self.address(0), "MASTER_PORT": 29500}
         variables.update(environment)
         cores = sorted(os.sched_getaffinity(0))
         on_core = ["taskset", "--cpu-list", str(cores[host % len(cores)])]

@@ -1,4 +1,4 @@
-// One rank of benchmarks/two_hosts: times all_reduce and training steps over the link between the hosts. two_hosts.py
+// One rank of benchmarks/two_hosts: times collectives and training steps over the link between the hosts. two_hosts.py
 // creates the hosts, starts the ranks and sets their rank variables. Rank 0 prints one line of JSON per measurement.
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -29,8 +29,10 @@ struct Settings {
   std::string interface;
   int link_port = 0;
   std::string master_addr;
-  std::vector<std::string> all_reduce;
-  double all_reduce_mib = 25;
+  int local_size = 1;
+  std::vector<std::string> collectives;
+  std::vector<std::string> dtypes;
+  double mib = 25;
   std::vector<std::string> cases;
   int steps = 10;
   int rounds = 3;
@@ -83,7 +85,7 @@ std::optional<td::benchmarks::TcpStream> connect_hosts(td::distributed::Context&
     return listener.accept();
   }
   group.barrier();
-  if (context.rank() != context.world_size() / 2) return std::nullopt;
+  if (context.local_rank() != 0) return std::nullopt;
   return td::benchmarks::connect_to(settings.master_addr, settings.link_port);
 }
 
@@ -95,30 +97,46 @@ double link_rate(td::distributed::Context& context, const Settings& settings) {
   return -max_over_ranks(-rate, *context.group());
 }
 
-void time_all_reduce(td::distributed::Context& context, const Settings& settings, td::DType dtype, double rate) {
+/// Times a collective of `mib` in all. Rank 0 is the root of broadcast, the last rank that of reduce, so that
+/// both send from host 0.
+void time_collective(td::distributed::Context& context, const Settings& settings, const std::string& kind,
+                     td::DType dtype, double rate) {
   td::distributed::ProcessGroup& group = *context.group();
-  const auto bytes = static_cast<int64_t>(settings.all_reduce_mib * 1048576);
-  const td::Tensor x = td::zeros({bytes / td::size_of(dtype)}, {dtype});
-  for (int i = 0; i < 2; ++i) group.all_reduce(x);
+  const int64_t n = group.size();
+  const int64_t count = static_cast<int64_t>(settings.mib * 1048576) / td::size_of(dtype) / n;
+  const td::Tensor all = td::zeros({n, count}, {dtype});
+  const td::Tensor part = td::zeros({count}, {dtype});
+  const auto run_once = [&] {
+    if (kind == "all_reduce") group.all_reduce(all);
+    if (kind == "reduce_scatter") group.reduce_scatter(part, all);
+    if (kind == "all_gather") group.all_gather(all, part);
+    if (kind == "broadcast") group.broadcast(all, 0);
+    if (kind == "reduce") group.reduce(all, group.size() - 1);
+  };
+  for (int i = 0; i < 2; ++i) run_once();
   constexpr int kCount = 8;
   std::vector<double> times;
   const int64_t sent_before = bytes_sent(settings.interface);
   for (int i = 0; i < kCount; ++i) {
     const auto start = Clock::now();
-    group.all_reduce(x);
+    run_once();
     times.push_back(ms_since(start));
   }
   group.barrier();  // behind the data: the link has carried it
   const double sent = static_cast<double>(bytes_sent(settings.interface) - sent_before) / kCount;
   const double ms = max_over_ranks(settings.summary(times), group);
-  const double link_ms = 1e3 * static_cast<double>(bytes) / rate;
-  print(context, {{"kind", "all_reduce"},
+  const int64_t own = settings.local_size;
+  const int64_t bytes = all.numel() * td::size_of(dtype);
+  const int64_t sent_parts = kind == "reduce_scatter" ? n - own : kind == "all_gather" ? own : n;
+  const bool has_parts = sent_parts != n;
+  const double link_ms = 1e3 * static_cast<double>(bytes / n * (has_parts ? std::max(own, n - own) : n)) / rate;
+  print(context, {{"kind", kind},
                   {"dtype", td::str(dtype)},
                   {"bytes", bytes},
                   {"ms", ms},
                   {"link_ms", link_ms},
                   {"ratio", ms / link_ms},
-                  {"payload_bytes", bytes},
+                  {"payload_bytes", bytes / n * sent_parts},
                   {"bytes_on_link", sent}});
 }
 
@@ -286,8 +304,10 @@ void run(td::distributed::Context& context, const Settings& settings) {
   td::set_num_threads(1);
   const double rate = link_rate(context, settings);
   print(context, {{"kind", "link"}, {"mbit_per_s", 8e-6 * rate}});
-  for (const std::string& dtype : settings.all_reduce) {
-    time_all_reduce(context, settings, dtype == "float32" ? td::kFloat32 : td::kBFloat16, rate);
+  for (const std::string& kind : settings.collectives) {
+    for (const std::string& dtype : settings.dtypes) {
+      time_collective(context, settings, kind, dtype == "float32" ? td::kFloat32 : td::kBFloat16, rate);
+    }
   }
   for (const std::string& name : settings.cases) time_case(context, settings, name, rate);
 }
@@ -299,10 +319,14 @@ int main(int argc, char** argv) {
   Settings settings;
   app.add_option("--interface", settings.interface, "this host's interface of the link")->required();
   app.add_option("--link-port", settings.link_port, "free TCP port for the plain streams")->required();
-  app.add_option("--all-reduce", settings.all_reduce, "dtypes of the timed all_reduce")
+  app.add_option("--local-size", settings.local_size, "ranks on this host")->envname("LOCAL_WORLD_SIZE");
+  app.add_option("--collectives", settings.collectives, "timed collectives, separated by commas")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce"}));
+  app.add_option("--dtypes", settings.dtypes, "dtypes of the collectives, separated by commas")
       ->delimiter(',')
       ->check(CLI::IsMember({"float32", "bfloat16"}));
-  app.add_option("--all-reduce-mib", settings.all_reduce_mib, "size of the tensor of --all-reduce");
+  app.add_option("--mib", settings.mib, "size of the tensor that the collectives reduce, gather or broadcast");
   app.add_option("--case", settings.cases, "training cases, separated by commas")
       ->delimiter(',')
       ->check(CLI::IsMember(td::benchmarks::case_names()));

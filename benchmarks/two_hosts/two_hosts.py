@@ -1,10 +1,10 @@
 #!/usr/bin/python3 -B
-"""Times all_reduce and training steps between two emulated hosts: two network namespaces and a rate-limited link. Needs root,
+"""Times collectives and training steps between two emulated hosts: two network namespaces and a rate-limited link. Needs root,
 ip and tc.
 
     ./bazelw run //benchmarks/two_hosts -- [--case CASE,..] [--rate 1gbit] [--ranks-per-host N] [--python /path/to/python]
 
-Each job first measures the payload rate of one plain TCP stream in each direction at the same time. An all_reduce is compared
+Each job first measures the payload rate of one plain TCP stream in each direction at the same time. A collective is compared
 with the time of its bytes at that rate. A training step is compared with
 
 1. the larger of the step without communication and t(first bucket ready) + bytes / link rate + last update;
@@ -73,7 +73,7 @@ def run_job(hosts, command, ranks_per_host, timeout, environment=(), mpi_folder=
             ranks = [start_by_mpirun(hosts, command, mpi_folder, environment, **files)]
         else:
             ranks = [hosts.start_rank(rank, command, ranks_per_host, environment, **files)
-                     for rank in range(2 * ranks_per_host)]
+                     for rank in range(sum(namespaces.host_sizes(ranks_per_host)))]
         try:
             codes = [rank.wait(timeout) for rank in ranks]
         except subprocess.TimeoutExpired:
@@ -96,8 +96,9 @@ def check_link_was_used(log, lines, ranks_per_host, by_mpi=False):
     elif ranks_per_host == 1:
         expected = f"2 hosts x 1: gloo over {namespaces.INTERFACE}"
     else:
-        expected = (f"2 hosts x {ranks_per_host}: shm inside, gloo over {namespaces.INTERFACE} across "
-                    f"({ranks_per_host} flows)")
+        first, second = namespaces.host_sizes(ranks_per_host)
+        sizes, flows = (first, f"{first} flows") if first == second else (f"{first} + {second}", "1 flow")
+        expected = f"2 hosts x {sizes}: shm inside, gloo over {namespaces.INTERFACE} across ({flows})"
     if expected not in log:
         raise Failure(f"expected the group '{expected}'; the log is:\n{log}")
     for line in lines:
@@ -105,7 +106,8 @@ def check_link_was_used(log, lines, ranks_per_host, by_mpi=False):
             continue
         # Partial sums of half types, and with mpi all of them, are exchanged between hosts in float32.
         half = line.get("dtype") == "bfloat16" or line.get("compress", "none") != "none"
-        widened = 2 if half and (ranks_per_host > 1 or by_mpi) else 1
+        reduces = line.get("kind") not in ("all_gather", "broadcast")
+        widened = 2 if half and reduces and (ranks_per_host != 1 or by_mpi) else 1
         payload = line["payload_bytes"] * widened
         least = payload * 0.99 if by_mpi else payload  # MPI may complete before the link has carried the last bytes
         if not least <= line["bytes_on_link"] <= MAX_OVERHEAD * payload + (64 << 10):
@@ -115,9 +117,9 @@ def check_link_was_used(log, lines, ranks_per_host, by_mpi=False):
 def show(line):
     if line["kind"] == "link":
         print(f"link  {line['mbit_per_s']:.1f} Mbit/s of payload in each direction, both at once", flush=True)
-    elif line["kind"] == "all_reduce":
-        print(f"all_reduce {line['dtype']} {line['bytes'] / 2**20:.0f} MiB  {line['ms']:.1f} ms = {line['ratio']:.3f} of "
-              f"{line['link_ms']:.1f} ms at the link's rate", flush=True)
+    elif "dtype" in line:
+        print(f"{line['kind']} {line['dtype']} {line['bytes'] / 2**20:.0f} MiB  {line['ms']:.1f} ms = {line['ratio']:.3f} of "
+              f"{line['link_ms']:.1f} ms at the link's rate; host 0 sent {line['bytes_on_link'] / 2**20:.2f} MiB", flush=True)
     elif line["kind"] == "ddp":
         compress = f" {line['compress']}" if line["compress"] != "none" else ""
         loaded_ms = line["local_with_traffic_ms"]
@@ -183,9 +185,9 @@ def append(path, lines):
 def measure(hosts, args, folder):
     tandem, torch = Tandem(hosts, args), Torch(hosts, args, folder)
     mpi = Tandem(hosts, args, folder) if args.mpi else None
-    if args.all_reduce:
+    if args.collectives:
         for tool in (tandem, mpi) if mpi else (tandem,):
-            append(args.json, tool.measure("--all-reduce", ",".join(args.all_reduce)))
+            append(args.json, tool.measure("--collectives", args.collectives, "--dtypes", args.dtypes, "--mib", str(args.mib)))
     for case in args.case:
         compress = ["--compress", args.compress]
         sizes = ["--bucket-mib", str(args.bucket_mib)] if args.bucket_mib else []
@@ -201,14 +203,21 @@ def measure(hosts, args, folder):
         append(args.json, lines)
 
 
+def parse_sizes(text):
+    sizes = tuple(int(size) for size in text.split("+"))
+    return sizes[0] if len(sizes) == 1 else sizes
+
+
 def parse(arguments):
-    parser = argparse.ArgumentParser(prog="two_hosts", description="Times all_reduce and training steps between two emulated hosts")
+    parser = argparse.ArgumentParser(prog="two_hosts", description="Times collectives and training steps between two emulated hosts")
     parser.add_argument("--case", default=",".join(CASES), help="training cases, separated by commas; '' for none")
-    parser.add_argument("--all-reduce", default="float32,bfloat16",
-                        help="dtypes of the timed all_reduce, separated by commas; '' for none")
+    parser.add_argument("--collectives", default="all_reduce", help="timed collectives, separated by commas; '' for none: "
+                        "all_reduce, reduce_scatter, all_gather, broadcast, reduce")
+    parser.add_argument("--dtypes", default="float32,bfloat16", help="dtypes of the collectives, separated by commas")
+    parser.add_argument("--mib", type=float, default=25, help="size of the collectives")
     parser.add_argument("--rate", default="1gbit", help="rate of the link per direction, in tc's syntax; none: no limit")
     parser.add_argument("--mtu", type=int, default=1500)
-    parser.add_argument("--ranks-per-host", type=int, default=1)
+    parser.add_argument("--ranks-per-host", type=parse_sizes, default=1, help="N, or N+M")
     parser.add_argument("--compress", default="none", choices=("none", "fp16", "bf16"), help="communication hook")
     parser.add_argument("--bucket-mib", type=float, help="size of tandem's buckets")
     parser.add_argument("--steps", type=int, default=12, help="timed steps of each kind")
@@ -220,7 +229,7 @@ def parse(arguments):
     parser.add_argument("--timeout", type=float, default=600, help="seconds that one job may take")
     parser.add_argument("--json", help="append the lines to this file")
     args = parser.parse_args(arguments)
-    args.case, args.all_reduce = ([word for word in text.split(",") if word] for text in (args.case, args.all_reduce))
+    args.case = [word for word in args.case.split(",") if word]
     args.rate = None if args.rate == "none" else args.rate
     return args
 

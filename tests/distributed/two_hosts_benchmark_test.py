@@ -13,29 +13,34 @@ sys.path.insert(0, os.path.abspath("benchmarks/two_hosts"))
 import two_hosts
 
 LINK = r"link  [0-9.]+ Mbit/s of payload in each direction, both at once\n"
-ALL_REDUCE = r"all_reduce bfloat16 25 MiB  [0-9.]+ ms = [0-9.]+ of [0-9.]+ ms at the link's rate\n"
+COLLECTIVE = (r"%s bfloat16 16 MiB  [0-9.]+ ms = [0-9.]+ of [0-9.]+ ms at the link's rate; "
+              r"host 0 sent [0-9.]+ MiB\n")
 STEP = r"mlp  step [0-9.]+ ms = [0-9.]+ of max\(.*; the link carried [0-9.]+ MiB a step\n"
 
 
 class TwoHostsBenchmarkTest(unittest.TestCase):
-    def check_run(self, *flags):
+    def check_run(self, kinds, *flags):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "lines")
             done = subprocess.run(["benchmarks/two_hosts/two_hosts", "--case", "mlp", "--steps", "4", "--rounds", "1",
-                                   "--all-reduce", "bfloat16", "--timeout", "60", "--json", path, *flags],
+                                   "--collectives", ",".join(kinds), "--dtypes", "bfloat16", "--mib", "16", "--timeout", "60", "--json", path, *flags],
                                   capture_output=True, text=True, timeout=100)
             self.assertEqual(done.returncode, 0, done.stderr)
             with open(path, encoding="utf-8") as file:
                 lines = [json.loads(line) for line in file]
-        self.assertIsNotNone(re.fullmatch(LINK + ALL_REDUCE + LINK + STEP, done.stdout), done.stdout)
+        collectives = "".join(COLLECTIVE % kind for kind in kinds)
+        self.assertIsNotNone(re.fullmatch(LINK + collectives + LINK + STEP, done.stdout), done.stdout)
         # The interface's counter, which the benchmark itself compares with the payload.
-        self.assertEqual([line["kind"] for line in lines if "bytes_on_link" in line], ["all_reduce", "ddp"])
+        self.assertEqual([line["kind"] for line in lines if "bytes_on_link" in line], [*kinds, "ddp"])
 
     def test_one_rank_on_each(self):
-        self.check_run()
+        self.check_run(["all_reduce"])
 
     def test_two_ranks_on_each(self):
-        self.check_run("--ranks-per-host", "2")
+        self.check_run(["all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce"], "--ranks-per-host", "2")
+
+    def test_three_ranks_and_one(self):
+        self.check_run(["reduce_scatter", "all_gather"], "--ranks-per-host", "3+1")
 
     def test_another_link_or_too_few_or_too_many_bytes_are_failures(self):
         log = "group 'default': 2 hosts x 1: gloo over eth0\n"
