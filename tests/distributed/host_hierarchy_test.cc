@@ -3,8 +3,11 @@
 
 #include <cmath>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <tandem/base/error.h>
@@ -13,6 +16,7 @@
 #include <tandem/tests/distributed/backend_ranks.h>
 #include <tandem/tests/distributed/closed_form.h>
 #include <tandem/tests/distributed/host_ranks.h>
+#include <tandem/tests/distributed/idle_backend.h>
 #include <tandem/tests/support/tree_sum.h>
 
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
@@ -21,57 +25,6 @@ const char* const kWorlds[] = {"ab",   "aabb", "abab", "aaabbb", "aabbcc", "aaaa
                                "aaab", "abaa", "aab",  "aaabcc", "abbccc"};
 
 constexpr HostTuning kTiny = {.leader_bytes = 64, .chunk_bytes = 256, .ahead = 3};
-
-void expect_reduced(const Tensor& x, ReduceOp op, int world_size, const std::string& where) {
-  EXPECT_EQ(count_wrong(x, [&](int64_t i) { return expected(world_size, i, op, x.dtype()); }), 0) << where;
-}
-
-TEST(HierarchicalAllReduce, EveryDtypeAndOperatorMatchesReference) {
-  for (const char* hosts : kWorlds) {
-    HostRanks ranks{.hosts = hosts, .tuning = kTiny};
-    ranks.run_well([&](ProcessGroup& group) {
-      for (const DType dtype : kDTypes) {
-        for (const ReduceOp op : kReduceOps) {
-          if (!is_allowed(op, dtype)) continue;
-          for (const int64_t count : {7, 333}) {
-            const Tensor x = input_of(group.rank(), count, op, dtype);
-            group.all_reduce(x, op);
-            expect_reduced(x, op, group.size(), str(hosts, " ", to_string(op), " ", dtype, " ", count));
-          }
-        }
-      }
-    });
-  }
-}
-
-TEST(HierarchicalAllReduce, SizesAroundChunkBoundariesMatchReference) {
-  for (const char* hosts : {"ab", "aabb", "aab", "aaabbb", "aaabcc"}) {
-    HostRanks ranks{.hosts = hosts, .tuning = kTiny, .dawdle = 3};
-    ranks.run_well([&](ProcessGroup& group) {
-      std::vector<int64_t> counts = {0, 1, 2, 3};
-      for (const int64_t edge : {16, 32, 48, 64, 96, 128, 192, 256, 320, 512}) {
-        for (const int64_t count : {edge - 1, edge, edge + 1}) counts.push_back(count);
-      }
-      std::vector<Tensor> tensors;
-      std::vector<Work> works;
-      for (const int64_t count : counts) {
-        tensors.push_back(input_of(group.rank(), count, ReduceOp::kSum, kFloat32));
-        works.push_back(group.all_reduce_async(tensors.back()));
-        tensors.push_back(input_of(group.rank(), count, ReduceOp::kAvg, kBFloat16));
-        works.push_back(group.all_reduce_async(tensors.back(), ReduceOp::kAvg));
-      }
-      for (size_t k = 0; k < works.size(); ++k) {
-        works[k].wait();
-        const std::string where = str(hosts, " ", tensors[k].numel());
-        if (k % 2 == 0) {
-          expect_reduced(tensors[k], ReduceOp::kSum, group.size(), where);
-        } else {
-          expect_reduced(tensors[k], ReduceOp::kAvg, group.size(), where);
-        }
-      }
-    });
-  }
-}
 
 void expect_every_kind(const HostRanks& ranks, const std::vector<DType>& dtypes, const std::vector<int64_t>& counts) {
   const int n = ranks.world_size();
@@ -87,6 +40,7 @@ void expect_every_kind(const HostRanks& ranks, const std::vector<DType>& dtypes,
           for (const ReduceOp op : reduce_ops_of(dtype)) {
             const BackendChecks checks(rank, n, dtype, op, run);
             for (const int64_t count : counts) {
+              checks.all_reduce(count, count % 2 == 0);
               checks.reduce(static_cast<int>(count) % n, count, count % 2 == 0);
               checks.reduce_scatter(count, count % 2 == 0);
             }
@@ -113,7 +67,7 @@ TEST(HierarchicalCollectives, EveryDtypeOperatorAndRootMatchesReference) {
 
 TEST(HierarchicalCollectives, SizesAroundChunkBoundariesMatchReference) {
   std::vector<int64_t> counts = {0, 1, 2, 3};
-  for (const int64_t edge : {16, 32, 64, 96, 192, 256}) {
+  for (const int64_t edge : {16, 32, 64, 96, 128, 192, 256}) {
     for (const int64_t count : {edge - 1, edge, edge + 1}) counts.push_back(count);
   }
   for (const char* hosts : {"aabb", "abab", "aaab", "aaabbb", "aaabcc"}) {
@@ -274,6 +228,154 @@ TEST(HierarchicalBackend, DescribeShowsHostsBackendsAndFlows) {
   };
   EXPECT_EQ(describe("aabb"), "2 hosts x 2: meeting inside, gloo over eth7 across (2 flows)");
   EXPECT_EQ(describe("aab"), "2 hosts x 2 + 1: meeting inside, gloo over eth7 across (1 flow)");
+}
+
+/// Records collectives, which complete immediately unless `awaited` names ranks.
+class RecordingBackend final : public IdleBackend {
+ public:
+  void do_start(const Collective& c) override { started.push_back(c); }
+  bool do_prefetch_signature(const Collective& next, bool) override { return ahead.push_back(next), true; }
+  Advance do_advance() override {
+    if (fails) throw GroupError(": a phase", "a phase", 1);
+    return awaited.empty() ? Advance::kDone : Advance::kIdle;
+  }
+  void do_sleep(FunctionRef<bool()> changed, Clock::time_point) override { changed(); }
+  std::vector<int> do_awaited() override { return awaited; }
+  const PeerEnd* do_peer_end(int) override { return &end; }
+  bool do_drain(int rank) override { return rank != undrained; }
+  void do_wake() override { ++num_wakes; }
+  void do_notify(const std::function<void()>& f) override { wake = f; }
+
+  std::vector<Collective> started, ahead;
+  std::vector<int> awaited;
+  std::function<void()> wake;
+  int num_wakes = 0;
+  int undrained = -1;
+  bool fails = false;
+  PeerEnd end;
+};
+
+/// One rank, whose three backends record.
+struct RecordedRank {
+  RecordedRank(const std::string& hosts, int rank) {
+    const HostRanks ranks{.hosts = hosts};
+    auto made = HostBackends{std::make_unique<RecordingBackend>(), std::make_unique<RecordingBackend>(),
+                             std::make_unique<RecordingBackend>(), ""};
+    flat = static_cast<RecordingBackend*>(made.flat.get());
+    local = static_cast<RecordingBackend*>(made.local.get());
+    cross = static_cast<RecordingBackend*>(made.cross.get());
+    backend = std::make_unique<HierarchicalBackend>(ranks.options_of(rank), ranks.layout(), std::move(made), kTiny);
+  }
+
+  RecordingBackend* flat;
+  RecordingBackend* local;
+  RecordingBackend* cross;
+  std::unique_ptr<HierarchicalBackend> backend;
+};
+
+Collective all_reduce_of(std::vector<float>& x) {
+  Collective c = make(CollectiveKind::kAllReduce, kFloat32, static_cast<int64_t>(x.size()));
+  c.input = c.output = reinterpret_cast<std::byte*>(x.data());
+  return c;
+}
+
+TEST(HierarchicalBackend, SignaturesAreSentAheadWithoutDataForLargeKinds) {
+  const RecordedRank rank("aabb", 0);
+  const auto is_sent_with_data = [&](CollectiveKind kind, int64_t count) {
+    rank.flat->ahead.assign(1, {});
+    EXPECT_TRUE(rank.backend->do_prefetch_signature(make(kind, kFloat32, count, 1), true));
+    EXPECT_TRUE(rank.flat->ahead.back() == make(kind, kFloat32, count, 1)) << to_string(kind);
+    return rank.flat->ahead.back().moves_data;
+  };
+  EXPECT_FALSE(is_sent_with_data(CollectiveKind::kAllReduce, 16));
+  EXPECT_FALSE(is_sent_with_data(CollectiveKind::kReduceScatter, 5));  // for each of four ranks
+  EXPECT_TRUE(is_sent_with_data(CollectiveKind::kReduceScatter, 4));
+  for (const auto kind : {CollectiveKind::kReduce, CollectiveKind::kBroadcast, CollectiveKind::kAllGather}) {
+    EXPECT_FALSE(is_sent_with_data(kind, 17));
+    EXPECT_TRUE(is_sent_with_data(kind, 16));
+  }
+  EXPECT_TRUE(is_sent_with_data(CollectiveKind::kGather, 1000));
+}
+
+TEST(HierarchicalBackend, EachFlowSendsSlicesUnderAscendingNumbers) {
+  const RecordedRank rank("aabb", 1);
+  std::vector<float> x(150), small(16);
+  for (int i = 0; i < 2; ++i) run_collective(*rank.backend, all_reduce_of(x));
+  run_collective(*rank.backend, all_reduce_of(small));  // only the leaders have a flow
+  std::vector<int64_t> numbers, counts, ahead;
+  for (const Collective& c : rank.cross->started) {
+    numbers.push_back(c.seq);
+    counts.push_back(c.num_elements);
+  }
+  for (const Collective& c : rank.cross->ahead) ahead.push_back(c.seq);
+  EXPECT_EQ(numbers, (std::vector<int64_t>{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(counts, (std::vector<int64_t>{32, 32, 16, 32, 32, 16}));
+  EXPECT_EQ(ahead, (std::vector<int64_t>{2, 3, 5, 6}));
+}
+
+TEST(HierarchicalBackend, ResultsAreWrittenAfterSignaturesMatch) {
+  const RecordedRank rank("aabb", 0);
+  std::vector<float> x(150);
+  const Collective reduces = all_reduce_of(x);
+  Collective copies = all_reduce_of(x);
+  copies.kind = CollectiveKind::kBroadcast;
+  copies.root = 0;
+  for (const auto& [call, num_early, num_late] : {std::tuple(reduces, 3u, 6u), std::tuple(copies, 0u, 3u)}) {
+    rank.flat->awaited = {1};
+    rank.local->started.clear();
+    rank.backend->do_start(call);
+    for (int i = 0; i < 9; ++i) rank.backend->do_advance();
+    EXPECT_EQ(rank.local->started.size(), num_early);
+    rank.flat->awaited.clear();
+    finish_collective(*rank.backend);
+    EXPECT_EQ(rank.local->started.size(), num_late);
+  }
+}
+
+TEST(HierarchicalBackend, ErrorsOfPhasesAreThrownAfterSignaturesMatch) {
+  const RecordedRank rank("aabb", 0);
+  rank.local->fails = true;
+  rank.flat->awaited = {1};
+  std::vector<float> x(150);
+  const Collective c = all_reduce_of(x);
+  rank.backend->do_start(c);
+  EXPECT_NO_THROW(rank.backend->do_advance());
+  rank.flat->awaited.clear();
+  EXPECT_THROW(rank.backend->do_advance(), GroupError);
+}
+
+TEST(HierarchicalBackend, DataOfOtherHostsWakesLocalBackend) {
+  const RecordedRank rank("aabb", 0);
+  rank.flat->wake();
+  rank.cross->wake();
+  EXPECT_EQ(rank.local->num_wakes, 2);
+}
+
+TEST(HierarchicalBackend, PeerEndWaitsForDataInAllBackends) {
+  const RecordedRank rank("aabb", 0);
+  EXPECT_EQ(rank.backend->do_peer_end(1), &rank.flat->end);
+  rank.local->undrained = rank.cross->undrained = 1;  // ranks 1 and 2 of the group
+  EXPECT_EQ(rank.backend->do_peer_end(1), nullptr);
+  EXPECT_EQ(rank.backend->do_peer_end(2), nullptr);
+  EXPECT_EQ(rank.backend->do_peer_end(3), &rank.flat->end);
+}
+
+TEST(HierarchicalBackend, AwaitedRanksAreRanksOfTheGroup) {
+  const auto awaited = [](const std::string& hosts, int own, const std::vector<int>& local,
+                          const std::vector<int>& cross) {
+    const RecordedRank rank(hosts, own);
+    rank.local->awaited = local;
+    rank.cross->awaited = cross;
+    std::vector<float> x(150);
+    const Collective c = all_reduce_of(x);
+    rank.backend->do_start(c);
+    rank.backend->do_advance();
+    return rank.backend->do_awaited();
+  };
+  EXPECT_EQ(awaited("aabb", 2, {1}, {}), std::vector<int>{3});
+  EXPECT_EQ(awaited("abb", 1, {}, {0}), std::vector<int>{0});
+  EXPECT_EQ(awaited("aabb", 2, {}, {0}), std::vector<int>{});     // one rank of the host, not known which
+  EXPECT_EQ(awaited("abbc", 1, {}, {0, 2}), std::vector<int>{});  // one may wait for the other
 }
 
 }}}}  // namespace tandem::v0::distributed
