@@ -12,7 +12,6 @@
 #include <tandem/base/error.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/host_ranks.h>
-#include <tandem/tests/distributed/idle_backend.h>
 #include <tandem/tests/distributed/notification_time.h>
 
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
@@ -246,31 +245,6 @@ TEST(HierarchicalFailure, AbortReachesAllHosts) {
                             : str("[rank ", rank, " of 5] all_reduce #2 failed\n  rank ", aborting, ": loss is NaN"));
     }
   }
-}
-
-/// Records calls of do_cancel.
-class NotingBackend final : public IdleBackend {
- public:
-  NotingBackend(std::string what, std::vector<std::string>* reported) : what_(std::move(what)), notified_(reported) {}
-  void do_cancel() override { notified_->push_back(what_); }
-
- private:
-  const std::string what_;
-  std::vector<std::string>* const notified_;
-};
-
-TEST(HierarchicalFailure, AbortNotifiesLocalBackendFirst) {
-  // The others may wait for peers that do not read data in flight.
-  const HostRanks ranks{.hosts = "aabb"};
-  const ProcessGroupOptions options{ranks.store, 0, 4, "default", ranks.timeout, true};
-  std::vector<std::string> reported;
-  HostBackends backends;
-  backends.flat = std::make_unique<NotingBackend>("flat", &reported);
-  backends.local = std::make_unique<NotingBackend>("inside", &reported);
-  backends.cross = std::make_unique<NotingBackend>("across", &reported);
-  HierarchicalBackend backend(options, ranks.layout(), std::move(backends));
-  backend.do_cancel();
-  EXPECT_EQ(reported, (std::vector<std::string>{"inside", "flat", "across"}));
 }
 
 }}}}  // namespace tandem::v0::distributed

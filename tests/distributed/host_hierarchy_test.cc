@@ -182,19 +182,6 @@ TEST(HierarchicalAllReduce, SumsFollowDocumentedTreeForAnyChunkSize) {
   }
 }
 
-TEST(HierarchicalBackend, BroadcastAndAllGatherGiveExpectedValues) {
-  HostRanks ranks{.hosts = "aab"};
-  ranks.run_well([](ProcessGroup& group) {
-    const Tensor x = full({5}, group.rank() + 2);
-    group.broadcast(x, 2);
-    EXPECT_EQ(x.to_vector<float>(), std::vector<float>(5, 4));
-    const Tensor all = zeros({3, 2});
-    group.all_gather(all, full({2}, group.rank()));
-    EXPECT_EQ(all.to_vector<float>(), (std::vector<float>{0, 0, 1, 1, 2, 2}));
-    group.barrier();
-  });
-}
-
 TEST(HierarchicalAllReduce, ManyInFlightCallsGiveExpectedSums) {
   HostRanks ranks{.hosts = "aabb", .tuning = kTiny, .dawdle = 2};
   ranks.run_well([](ProcessGroup& group) {
@@ -213,26 +200,11 @@ TEST(HierarchicalAllReduce, ManyInFlightCallsGiveExpectedSums) {
   });
 }
 
-TEST(HierarchicalBackend, DescribeShowsHostsBackendsAndFlows) {
-  const auto describe = [](const std::string& hosts) {
-    HostRanks ranks{.hosts = hosts};
-    const auto backends = [&](int rank) {
-      const ProcessGroupOptions options{nullptr, rank, ranks.world_size()};
-      HostBackends made;
-      made.link = "gloo over eth7";
-      made.flat = std::make_unique<MeetingBackend>(options, std::make_shared<Meeting>());
-      made.local = std::make_unique<MeetingBackend>(options, std::make_shared<Meeting>());
-      return HierarchicalBackend(options, ranks.layout(), std::move(made)).describe();
-    };
-    return backends(0);
-  };
-  EXPECT_EQ(describe("aabb"), "2 hosts x 2: meeting inside, gloo over eth7 across (2 flows)");
-  EXPECT_EQ(describe("aab"), "2 hosts x 2 + 1: meeting inside, gloo over eth7 across (1 flow)");
-}
-
-/// Records collectives, which complete immediately unless `awaited` names ranks.
+/// Records its calls. Collectives complete immediately unless `awaited` names ranks.
 class RecordingBackend final : public IdleBackend {
  public:
+  explicit RecordingBackend(std::vector<RecordingBackend*>* cancellations) : cancelled(cancellations) {}
+  void do_cancel() override { cancelled->push_back(this); }
   void do_start(const Collective& c) override { started.push_back(c); }
   bool do_prefetch_signature(const Collective& next, bool) override { return ahead.push_back(next), true; }
   Advance do_advance() override {
@@ -246,6 +218,7 @@ class RecordingBackend final : public IdleBackend {
   void do_wake() override { ++num_wakes; }
   void do_notify(const std::function<void()>& f) override { wake = f; }
 
+  std::vector<RecordingBackend*>* const cancelled;
   std::vector<Collective> started, ahead;
   std::vector<int> awaited;
   std::function<void()> wake;
@@ -259,19 +232,31 @@ class RecordingBackend final : public IdleBackend {
 struct RecordedRank {
   RecordedRank(const std::string& hosts, int rank) {
     const HostRanks ranks{.hosts = hosts};
-    auto made = HostBackends{std::make_unique<RecordingBackend>(), std::make_unique<RecordingBackend>(),
-                             std::make_unique<RecordingBackend>(), ""};
-    flat = static_cast<RecordingBackend*>(made.flat.get());
-    local = static_cast<RecordingBackend*>(made.local.get());
-    cross = static_cast<RecordingBackend*>(made.cross.get());
-    backend = std::make_unique<HierarchicalBackend>(ranks.options_of(rank), ranks.layout(), std::move(made), kTiny);
+    const auto own = [](RecordingBackend* backend) { return std::unique_ptr<Backend>(backend); };
+    backend =
+        std::make_unique<HierarchicalBackend>(ranks.options_of(rank), ranks.layout(),
+                                              HostBackends{own(flat), own(local), own(cross), "gloo over eth7"}, kTiny);
   }
 
-  RecordingBackend* flat;
-  RecordingBackend* local;
-  RecordingBackend* cross;
+  std::vector<RecordingBackend*> cancelled;
+  RecordingBackend* const flat = new RecordingBackend(&cancelled);
+  RecordingBackend* const local = new RecordingBackend(&cancelled);
+  RecordingBackend* const cross = new RecordingBackend(&cancelled);
   std::unique_ptr<HierarchicalBackend> backend;
 };
+
+TEST(HierarchicalBackend, DescribeShowsHostsBackendsAndFlows) {
+  const auto describe = [](const char* hosts) { return RecordedRank(hosts, 0).backend->describe(); };
+  EXPECT_EQ(describe("aabb"), "2 hosts x 2: idle inside, gloo over eth7 across (2 flows)");
+  EXPECT_EQ(describe("aab"), "2 hosts x 2 + 1: idle inside, gloo over eth7 across (1 flow)");
+}
+
+TEST(HierarchicalFailure, AbortNotifiesLocalBackendFirst) {
+  // The others may wait for peers that do not read data in flight.
+  const RecordedRank rank("aabb", 0);
+  rank.backend->do_cancel();
+  EXPECT_EQ(rank.cancelled, (std::vector<RecordingBackend*>{rank.local, rank.flat, rank.cross}));
+}
 
 Collective all_reduce_of(std::vector<float>& x) {
   Collective c = make(CollectiveKind::kAllReduce, kFloat32, static_cast<int64_t>(x.size()));

@@ -38,9 +38,10 @@ HierarchicalBackend::HierarchicalBackend(const ProcessGroupOptions& options, con
       cross_(std::move(backends.cross)) {
   // This rank sleeps in the local backend, which other processes wake. The other backends run on threads of this
   // process, so they can wake the local one.
-  if (cross_ != nullptr) across_ = options_across(options, layout).ranks;
   flat_->do_notify([this] { local_->do_wake(); });
-  if (cross_ != nullptr) cross_->do_notify([this] { local_->do_wake(); });
+  if (cross_ == nullptr) return;
+  across_ = options_across(options, layout).ranks;
+  cross_->do_notify([this] { local_->do_wake(); });
 }
 
 std::string HierarchicalBackend::describe() const {
@@ -59,14 +60,9 @@ void HierarchicalBackend::do_cancel() {
   if (cross_ != nullptr) cross_->do_cancel();
 }
 
-int HierarchicalBackend::inside(int rank) const {
-  const auto found = std::find(inside_.begin(), inside_.end(), job_rank(options_, rank));
-  return found == inside_.end() ? -1 : static_cast<int>(found - inside_.begin());
-}
-
-int HierarchicalBackend::across(int rank) const {
-  const auto found = std::find(across_.begin(), across_.end(), job_rank(options_, rank));
-  return found == across_.end() ? -1 : static_cast<int>(found - across_.begin());
+int HierarchicalBackend::place_in(const std::vector<int>& members, int rank) const {
+  const auto found = std::find(members.begin(), members.end(), job_rank(options_, rank));
+  return found == members.end() ? -1 : static_cast<int>(found - members.begin());
 }
 
 const Backend::PeerEnd* HierarchicalBackend::do_peer_end(int rank) {
@@ -75,7 +71,7 @@ const Backend::PeerEnd* HierarchicalBackend::do_peer_end(int rank) {
 }
 
 bool HierarchicalBackend::do_drain(int rank) {
-  const int local = inside(rank), other = across(rank);
+  const int local = place_in(inside_, rank), other = place_in(across_, rank);
   bool is_drained = flat_->do_drain(rank);
   if (local >= 0) is_drained &= local_->do_drain(local);
   if (other >= 0) is_drained &= cross_->do_drain(other);
@@ -85,7 +81,7 @@ bool HierarchicalBackend::do_drain(int rank) {
 /// A rank that waits for a rank which waits for `rank` fails with the group.
 bool HierarchicalBackend::do_needs(int rank) {
   if (!has_phases_ || !matched_) return flat_->do_needs(rank);
-  const int local = inside(rank), other = across(rank);
+  const int local = place_in(inside_, rank), other = place_in(across_, rank);
   return (local_runs_ && local >= 0 && local_->do_needs(local)) ||
          (cross_runs_ && other >= 0 && cross_->do_needs(other));
 }
@@ -115,15 +111,9 @@ int64_t HierarchicalBackend::total_bytes(const Collective& c) const {
 }
 
 bool HierarchicalBackend::has_phases(const Collective& c) const {
-  if (!c.moves_data) return false;
-  switch (c.kind) {
-    case Kind::kAllReduce: return true;
-    case Kind::kReduce:
-    case Kind::kBroadcast:
-    case Kind::kAllGather:
-    case Kind::kReduceScatter: return total_bytes(c) > tuning_.leader_bytes;
-    default: return false;
-  }
+  constexpr Kind kKinds[] = {Kind::kReduce, Kind::kBroadcast, Kind::kAllGather, Kind::kReduceScatter};
+  const bool is_large = total_bytes(c) > tuning_.leader_bytes && std::ranges::find(kKinds, c.kind) != std::end(kKinds);
+  return c.moves_data && (is_large || c.kind == Kind::kAllReduce);
 }
 
 void HierarchicalBackend::do_start(const Collective& collective) {
@@ -288,25 +278,21 @@ bool HierarchicalBackend::advance_cross() {
   }
 }
 
-Collective HierarchicalBackend::signature_of(const Collective& collective) {
-  Collective c;
-  static_cast<Signature&>(c) = collective;
-  c.seq = collective.seq;
-  c.shape = collective.shape;
-  c.tensors = collective.tensors;
-  c.name = collective.name;
-  c.where = collective.where;
+Collective HierarchicalBackend::signature_of(Collective c) {
+  c.input = c.output = nullptr;
+  c.inputs = c.outputs = {};
   c.moves_data = false;
+  c.kept = nullptr;
   return c;
 }
 
 Collective HierarchicalBackend::inner(Kind kind, DType dtype, int64_t num_elements) const {
   Collective c;
-  c.kind = kind;
-  c.op = partial_op(call_->op);
-  c.dtype = dtype;
-  c.num_elements = num_elements;
-  c.name_hash = call_->name_hash;
+  static_cast<Signature&>(c) = {.kind = kind,
+                                .op = partial_op(call_->op),
+                                .dtype = dtype,
+                                .num_elements = num_elements,
+                                .name_hash = call_->name_hash};
   c.seq = call_->seq;
   c.shape = {num_elements};
   c.name = call_->name;
@@ -315,17 +301,17 @@ Collective HierarchicalBackend::inner(Kind kind, DType dtype, int64_t num_elemen
 }
 
 bool HierarchicalBackend::start_prepare(const Piece& p, int step) {
-  const int num_steps = kind_ == Kind::kReduceScatter ? layout_.num_hosts() : kind_ == Kind::kAllGather ? 0 : 1;
-  if (step == num_steps || (kind_ == Kind::kBroadcast && !is_on_this_host(p.root))) return false;
-  if (kind_ == Kind::kBroadcast) {
+  const bool has_parts = kind_ == Kind::kReduceScatter;
+  if (!reduces_) {
+    if (step > 0 || kind_ == Kind::kAllGather || !is_on_this_host(p.root)) return false;
     local_call_ = inner(kind_, partial_, p.count);
     local_call_.root = layout_.local_rank(p.root);
     local_call_.input = local_call_.output = p.output.data;
   } else {
+    if (step == (has_parts ? layout_.num_hosts() : 1)) return false;
     const int64_t size = size_of(partial_);
     local_call_ = inner(flows_ > 1 ? Kind::kReduceScatter : Kind::kReduce, partial_, width(p.count));
     for (int local = 0; local < flows_; ++local) {
-      const bool has_parts = kind_ == Kind::kReduceScatter;
       Part in = has_parts ? part_of(call_->inputs, step, local, p) : cut(p.input, slice(p.count, local));
       if (partial_ != call_->dtype) {
         std::byte* const wide = wide_->data() + local * in.num_elements * size;

@@ -79,9 +79,8 @@ class HierarchicalBackend final : public Backend {
     int64_t begin;
     int64_t count;
   };
-  /// The rank's number on this host, or among the ranks of cross_; -1: it is not one of them.
-  int inside(int rank) const;
-  int across(int rank) const;
+  /// The rank's place among inside_ or across_; -1: it is not one of them.
+  int place_in(const std::vector<int>& members, int rank) const;
   /// One chunk of the running collective.
   struct Piece : Range {
     int root;            ///< -1: none
@@ -111,7 +110,7 @@ class HierarchicalBackend final : public Backend {
   bool start_deliver(const Piece& piece, int step);
   Collective cross_call(int64_t index) const;
   /// What other ranks compare of `collective`, without its data.
-  static Collective signature_of(const Collective& collective);
+  static Collective signature_of(Collective collective);
   Collective inner(CollectiveKind kind, DType dtype, int64_t num_elements) const;
   std::byte* slot(int64_t index) const;
 
