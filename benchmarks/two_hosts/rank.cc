@@ -114,6 +114,7 @@ void time_collective(td::distributed::Context& context, const Settings& settings
     if (kind == "reduce") group.reduce(all, group.size() - 1);
   };
   for (int i = 0; i < 2; ++i) run_once();
+  group.barrier();  // behind the data: the link has carried it
   constexpr int kCount = 8;
   std::vector<double> times;
   const int64_t sent_before = bytes_sent(settings.interface);
@@ -122,7 +123,7 @@ void time_collective(td::distributed::Context& context, const Settings& settings
     run_once();
     times.push_back(ms_since(start));
   }
-  group.barrier();  // behind the data: the link has carried it
+  group.barrier();
   const double sent = static_cast<double>(bytes_sent(settings.interface) - sent_before) / kCount;
   const double ms = max_over_ranks(settings.summary(times), group);
   const int64_t own = settings.local_size;
