@@ -150,15 +150,11 @@ struct StepTimes {
   double update = 0;  ///< of the optimizer
 };
 
-struct StepSeries {
-  std::vector<double> step, first_ready, all_sent, update;
-  void add(const StepTimes& t) {
-    step.push_back(t.step);
-    first_ready.push_back(t.first_ready);
-    all_sent.push_back(t.all_sent);
-    update.push_back(t.update);
-  }
-};
+std::vector<double> values_of(const std::vector<StepTimes>& steps, double StepTimes::*value) {
+  std::vector<double> values;
+  for (const StepTimes& step : steps) values.push_back(step.*value);
+  return values;
+}
 
 /// Records the times at which the gradients of each bucket are ready.
 class BucketTimer {
@@ -243,7 +239,7 @@ void time_case(td::distributed::Context& context, const Settings& settings, cons
   std::optional<td::benchmarks::BackgroundTraffic> traffic;
   if (context.world_size() == 2) traffic.emplace(*connect_hosts(context, settings));
 
-  StepSeries local, ddp;
+  std::vector<StepTimes> local, ddp;
   std::vector<double> with_traffic;
   double sent = 0;
   const int per_round = std::max(settings.steps / settings.rounds, 1);
@@ -252,7 +248,7 @@ void time_case(td::distributed::Context& context, const Settings& settings, cons
     {
       const td::HookHandle no_sync = reducer.no_sync();
       group.barrier();
-      for (int i = 0; i < per_round; ++i) local.add(timed_step(training, timer));
+      for (int i = 0; i < per_round; ++i) local.push_back(timed_step(training, timer));
       group.barrier();
       for (int i = 0; traffic && i < per_round; ++i) {
         const auto start = Clock::now();
@@ -265,20 +261,22 @@ void time_case(td::distributed::Context& context, const Settings& settings, cons
     timed_step(training, timer);
     group.barrier();
     const int64_t before = bytes_sent(settings.interface);
-    for (int i = 0; i < per_round; ++i) ddp.add(timed_step(training, timer));
+    for (int i = 0; i < per_round; ++i) ddp.push_back(timed_step(training, timer));
     group.barrier();
     sent += static_cast<double>(bytes_sent(settings.interface) - before) / (per_round * settings.rounds);
   }
 
-  const auto slowest = [&](const std::vector<double>& times) { return max_over_ranks(settings.summary(times), group); };
-  const double step_ms = settings.summary(slowest_per_step(ddp.step, group));
-  const double local_ms = slowest(local.step);
-  const double first_ms = slowest(local.first_ready);
-  const double update_ms = slowest(local.update);
+  const auto slowest = [&](double StepTimes::*value) {
+    return max_over_ranks(settings.summary(values_of(local, value)), group);
+  };
+  const double step_ms = settings.summary(slowest_per_step(values_of(ddp, &StepTimes::step), group));
+  const double local_ms = slowest(&StepTimes::step);
+  const double first_ms = slowest(&StepTimes::first_ready);
+  const double update_ms = slowest(&StepTimes::update);
   const double link_ms = 1e3 * static_cast<double>(bytes) / rate;
   const double model_ms = std::max(local_ms, first_ms + link_ms + update_ms);
   // A model that also includes the idle time of the link between buckets.
-  const double buckets_ms = std::max(local_ms, slowest(local.all_sent) + update_ms);
+  const double buckets_ms = std::max(local_ms, slowest(&StepTimes::all_sent) + update_ms);
   const td::distributed::OverlapReport report = reducer.report();
   print(context,
         {{"kind", "ddp"},

@@ -3,8 +3,7 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
+#include <latch>
 #include <source_location>
 #include <string>
 #include <vector>
@@ -125,25 +124,6 @@ TEST(HierarchicalConsistencyCheck, DifferentCollectiveKindsAreRejected) {
   }
 }
 
-/// Blocks threads until it is opened.
-class Gate {
- public:
-  void open() {
-    std::lock_guard lock(mutex_);
-    open_ = true;
-    changed_.notify_all();
-  }
-  void pass() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return open_; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool open_ = false;
-};
-
 enum class End { kThrows, kKilled, kStopped };
 
 struct Moment {
@@ -156,14 +136,13 @@ struct Moment {
 std::vector<Thrown> run_until(const std::string& kind, const char* hosts, const Moment& moment, End end) {
   HostRanks ranks{.hosts = hosts, .tuning = kTiny, .shm_inside = false};
   if (end == End::kStopped) ranks.timeout = std::chrono::milliseconds(100);
-  Gate others_ended;
-  std::atomic<int> num_running{ranks.world_size() - 1};
+  std::latch others_ended(ranks.world_size() - 1);
   std::atomic<bool> came{false};
   ranks.on_start = [&](int rank, HostPart part, int64_t number) {
     if (rank != moment.rank || part != moment.part || number != moment.number) return;
     came = true;
     if (end == End::kKilled) ranks.store->announce_failure(rank, "killed by SIGKILL");
-    if (end != End::kThrows) others_ended.pass();
+    if (end != End::kThrows) others_ended.wait();
     throw std::runtime_error("ended");
   };
   const auto errors = ranks.run([&](ProcessGroup& group) {
@@ -172,7 +151,7 @@ std::vector<Thrown> run_until(const std::string& kind, const char* hosts, const 
       ~Finally() { f(); }
     };
     const Finally count{[&] {
-      if (group.rank() != moment.rank && --num_running == 0) others_ended.open();
+      if (group.rank() != moment.rank) others_ended.count_down();
     }};
     for (int i = 0; i < 2; ++i) call(group, kind, 240, result_of(group, kind, 240));
     group.barrier();  // for ranks that had completed before

@@ -157,20 +157,14 @@ class MeetingBackend : public Backend {
   bool is_root() const { return call_->root == options_.rank; }
 
   void throw_if_calls_differ(const Meeting::Round& round) const {
+    const auto shown = [&](int rank) {
+      const Collective& c = round.at(rank).call;
+      return RankCall{rank, describe_call(c, c.shape, c.tensors, c.name, c.where.file_name(), c.where.line())};
+    };
     for (const auto& [rank, posted] : round) {
       if (!(static_cast<const Signature&>(posted.call) == *call_))
-        throw_mismatch(round.at(options_.rank).call, posted.call, rank);
+        throw_call_mismatch(options_, shown(options_.rank), shown(rank));
     }
-  }
-
-  [[noreturn]] void throw_mismatch(const Collective& mine, const Collective& theirs, int peer) const {
-    std::string text = "calls do not match across ranks";
-    for (const int rank : {std::min(options_.rank, peer), std::max(options_.rank, peer)}) {
-      const Collective& c = rank == options_.rank ? mine : theirs;
-      text += str("\n  rank ", job_rank(options_, rank), "  ",
-                  describe_call(c, c.shape, c.tensors, c.name, c.where.file_name(), c.where.line()));
-    }
-    throw GroupError(": " + text, text, job_rank(options_, peer));
   }
 
   /// Computes the result from the inputs of all ranks.
