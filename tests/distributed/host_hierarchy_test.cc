@@ -1,11 +1,9 @@
 // Collectives over several hosts, composed of three backends.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <random>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -17,7 +15,7 @@
 #include <tandem/tests/distributed/closed_form.h>
 #include <tandem/tests/distributed/host_ranks.h>
 #include <tandem/tests/distributed/idle_backend.h>
-#include <tandem/tests/support/tree_sum.h>
+#include <tandem/tests/distributed/ordered_sums.h>
 
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
@@ -112,71 +110,21 @@ TEST(HierarchicalCollectives, CoalescedFormsGiveExpectedValues) {
   }
 }
 
-/// The documented order; float32 for half types.
-std::vector<float> tree_sums(const std::string& hosts, const std::vector<std::vector<float>>& inputs) {
-  std::vector<float> sums;
-  for (size_t i = 0; i < inputs[0].size(); ++i) {
-    sums.push_back(testing::tree_sum(HostRanks{.hosts = hosts}.layout().hosts,
-                                     [&](int rank) { return inputs[static_cast<size_t>(rank)][i]; }));
-  }
-  return sums;
-}
-
-/// Values whose sums depend on the order.
-std::vector<float> uneven_numbers(int rank, int64_t count) {
-  std::mt19937 random(static_cast<unsigned>(rank) + 17);
-  std::vector<float> values;
-  for (int64_t i = 0; i < count; ++i) {
-    values.push_back((static_cast<float>(random() >> 8) / 16777216.0f - 0.5f) *
-                     std::ldexp(1.0f, static_cast<int>(random() % 20)));
-  }
-  return values;
-}
-
 TEST(HierarchicalAllReduce, SumsFollowDocumentedTreeForAnyChunkSize) {
-  constexpr int64_t kCount = 1531;
   const HostTuning tunings[] = {
       {}, kTiny, {.leader_bytes = 1 << 20}, {.leader_bytes = 0, .chunk_bytes = 1000, .ahead = 1}};
   for (const char* hosts : kWorlds) {
-    std::vector<std::vector<float>> inputs;
-    std::vector<std::vector<float>> rounded;
-    for (size_t rank = 0; rank < std::string(hosts).size(); ++rank) {
-      inputs.push_back(uneven_numbers(static_cast<int>(rank), kCount));
-      rounded.emplace_back();
-      for (const float x : inputs.back()) rounded.back().push_back(static_cast<float>(BFloat16(x)));
-    }
-    const std::vector<float> sums = tree_sums(hosts, inputs);
-    const std::vector<float> rounded_sums = tree_sums(hosts, rounded);
+    const HostLayout layout = HostRanks{.hosts = hosts}.layout();
+    const OrderedSums<float> means(layout.hosts, 250, ReduceOp::kAvg);
+    const OrderedSums<BFloat16> halves(layout.hosts, 250, ReduceOp::kSum);
     for (const HostTuning& tuning : tunings) {
-      HostRanks ranks{.hosts = hosts, .tuning = tuning};
+      const HostRanks ranks{.hosts = hosts, .tuning = tuning};
       ranks.run_well([&](ProcessGroup& group) {
-        const Tensor x = from_vector<float>(inputs[static_cast<size_t>(group.rank())], {kCount});
-        group.all_reduce(x, ReduceOp::kAvg);
-        const std::vector<float> means = x.to_vector<float>();
-        std::vector<BFloat16> halves;
-        for (const float v : inputs[static_cast<size_t>(group.rank())]) halves.emplace_back(v);
-        const Tensor half = from_vector<BFloat16>(halves, {kCount});
-        group.all_reduce(half);
-        const std::vector<BFloat16> half_sums = half.to_vector<BFloat16>();
-
-        for (size_t i = 0; i < kCount; ++i) {
-          ASSERT_EQ(means[i], sums[i] / static_cast<float>(group.size())) << hosts << " " << i;
-          ASSERT_EQ(static_cast<float>(half_sums[i]), static_cast<float>(BFloat16(rounded_sums[i])))
-              << hosts << " " << i;
-        }
+        means.check_all_reduce(group);
+        halves.check_all_reduce(group);
         if (tuning.leader_bytes > 64) return;  // the flat backend would run the others, in the order of one host
-
-        const int root = group.size() - 1;
-        const Tensor at_root = from_vector<BFloat16>(halves, {kCount});
-        group.reduce(at_root, root);
-        EXPECT_TRUE(group.rank() != root || at_root.to_vector<BFloat16>() == half_sums) << hosts << " reduce";
-        constexpr int64_t kEach = 250;
-        const Tensor part = zeros({kEach});
-        const std::vector<float>& terms = inputs[static_cast<size_t>(group.rank())];
-        const auto end = terms.begin() + group.size() * kEach;
-        group.reduce_scatter(part, from_vector<float>({terms.begin(), end}, {group.size(), kEach}));
-        const auto sum = sums.begin() + group.rank() * kEach;
-        EXPECT_EQ(part.to_vector<float>(), std::vector<float>(sum, sum + kEach)) << hosts << " reduce_scatter";
+        halves.check_reduce(group, group.size() - 1);
+        means.check_reduce_scatter(group);
       });
     }
   }
@@ -232,7 +180,7 @@ class RecordingBackend final : public IdleBackend {
 struct RecordedRank {
   RecordedRank(const std::string& hosts, int rank) {
     const HostRanks ranks{.hosts = hosts};
-    const auto own = [](RecordingBackend* backend) { return std::unique_ptr<Backend>(backend); };
+    const auto own = [](RecordingBackend* made) { return std::unique_ptr<Backend>(made); };
     backend =
         std::make_unique<HierarchicalBackend>(ranks.options_of(rank), ranks.layout(),
                                               HostBackends{own(flat), own(local), own(cross), "gloo over eth7"}, kTiny);

@@ -1,34 +1,14 @@
 // Summation order over ranks: equal for every reducing operation and backend.
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstdint>
 #include <string>
 #include <vector>
 
-#include <tandem/distributed/process_group.h>
-#include <tandem/tensor/factories.h>
+#include <tandem/tests/distributed/ordered_sums.h>
 #include <tandem/tests/distributed/thread_ranks.h>
 #include <tandem/tests/support/sanitizers.h>
-#include <tandem/tests/support/tree_sum.h>
 
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
-
-constexpr int64_t kEach = 2053;  // elements for each rank of a reduce_scatter
-
-/// Element i of rank r in T; sums of these values depend on the order.
-template <class T>
-T term(int rank, int64_t i) {
-  const double x = std::sin(1.3 * static_cast<double>(i) + 2.1 * rank) * (rank % 3 == 1 ? 17.0 : 0.3);
-  return static_cast<T>(static_cast<float>(x));
-}
-
-/// The documented order.
-template <class T>
-T summed(const std::vector<std::vector<int>>& hosts, int64_t i, int divisor) {
-  const float sum = testing::tree_sum(hosts, [&](int rank) { return static_cast<float>(term<T>(rank, i)); });
-  return static_cast<T>(sum / static_cast<float>(divisor));
-}
 
 struct Case {
   Setting setting;
@@ -44,27 +24,13 @@ Case as_one_host(int world_size, const char* backend = "", const char* hosts = "
 
 template <class T>
 void check_order(const Case& test, ReduceOp op) {
-  const int world = test.setting.world_size;
-  const int64_t n = kEach * world;
-  std::vector<T> expected;
-  for (int64_t i = 0; i < n; ++i) expected.push_back(summed<T>(test.hosts, i, op == ReduceOp::kAvg ? world : 1));
-  const auto floats = [](const std::vector<T>& values) { return std::vector<float>(values.begin(), values.end()); };
-  const ThreadRanks ranks{.world_size = world, .backend = test.setting.backend, .hosts = test.setting.hosts};
+  const OrderedSums<T> sums(test.hosts, 2053, op);
+  const Setting& setting = test.setting;
+  const ThreadRanks ranks{.world_size = setting.world_size, .backend = setting.backend, .hosts = setting.hosts};
   ranks.run([&](ProcessGroup& group) {
-    std::vector<T> terms;
-    for (int64_t i = 0; i < n; ++i) terms.push_back(term<T>(group.rank(), i));
-    const Tensor all = from_vector<T>(terms, {n});
-    group.all_reduce(all, op);
-    EXPECT_EQ(floats(all.to_vector<T>()), floats(expected)) << "all_reduce";
-
-    const Tensor at_root = from_vector<T>(terms, {n});
-    group.reduce(at_root, 1, op);
-    EXPECT_EQ(floats(at_root.to_vector<T>()), floats(group.rank() == 1 ? expected : terms)) << "reduce";
-
-    const Tensor part = from_vector<T>(std::vector<T>(kEach), {kEach});
-    group.reduce_scatter(part, from_vector<T>(terms, {world, kEach}), op);
-    const auto begin = expected.begin() + kEach * group.rank();
-    EXPECT_EQ(floats(part.to_vector<T>()), floats({begin, begin + kEach})) << "reduce_scatter";
+    sums.check_all_reduce(group);
+    sums.check_reduce(group, 1);
+    sums.check_reduce_scatter(group);
   });
 }
 
