@@ -116,16 +116,11 @@ void time_collective(td::distributed::Context& context, const Settings& settings
   for (int i = 0; i < 2; ++i) run_once();
   group.barrier();  // behind the data: the link has carried it
   constexpr int kCount = 8;
-  std::vector<double> times;
   const int64_t sent_before = bytes_sent(settings.interface);
-  for (int i = 0; i < kCount; ++i) {
-    const auto start = Clock::now();
-    run_once();
-    times.push_back(ms_since(start));
-  }
+  const td::benchmarks::Times times = td::benchmarks::time_calls(run_once, 0, kCount);
   group.barrier();
   const double sent = static_cast<double>(bytes_sent(settings.interface) - sent_before) / kCount;
-  const double ms = max_over_ranks(settings.summary(times), group);
+  const double ms = max_over_ranks(settings.use_minimum ? times.min_ms : times.median_ms, group);
   const int64_t own = settings.local_size;
   const int64_t bytes = all.numel() * td::size_of(dtype);
   const int64_t sent_parts = kind == "reduce_scatter" ? n - own : kind == "all_gather" ? own : n;

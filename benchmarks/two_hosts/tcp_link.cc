@@ -91,22 +91,18 @@ double measure_receive_rate(const TcpStream& stream) {
 }
 
 void BackgroundTraffic::start(int64_t num_bytes) {
-  sending_ = std::async(std::launch::async, [this, left = static_cast<size_t>(num_bytes)]() mutable {
-    const std::vector<char> buffer(kBufferBytes);
-    while (left > 0) {
-      const ssize_t n = send(stream_.fd(), buffer.data(), std::min(left, kBufferBytes), MSG_NOSIGNAL);
-      check(n > 0, "send");
-      left -= static_cast<size_t>(n);
-    }
-  });
-  receiving_ = std::async(std::launch::async, [this, left = static_cast<size_t>(num_bytes)]() mutable {
-    std::vector<char> buffer(kBufferBytes);
-    while (left > 0) {
-      const ssize_t n = recv(stream_.fd(), buffer.data(), std::min(left, kBufferBytes), 0);
-      check(n > 0, "recv");
-      left -= static_cast<size_t>(n);
-    }
-  });
+  const auto transfer = [this, num_bytes](auto call, const char* what) {
+    return std::async(std::launch::async, [this, left = static_cast<size_t>(num_bytes), call, what]() mutable {
+      std::vector<char> buffer(kBufferBytes);
+      while (left > 0) {
+        const ssize_t n = call(stream_.fd(), buffer.data(), std::min(left, kBufferBytes), MSG_NOSIGNAL);
+        check(n > 0, what);
+        left -= static_cast<size_t>(n);
+      }
+    });
+  };
+  sending_ = transfer(send, "send");
+  receiving_ = transfer(recv, "recv");
 }
 
 void BackgroundTraffic::wait() {

@@ -73,17 +73,10 @@ class MeetingBackend : public Backend {
       }
     };
     const auto rank = static_cast<size_t>(options_.rank);
-    if (call.inputs.empty()) {
-      const bool gathers = call.kind == CollectiveKind::kAllGather;
-      const bool sends = call.input != nullptr && (call.kind != CollectiveKind::kBroadcast || is_root());
-      if (!call.moves_data) {
-        add(nullptr, 0);
-      } else {
-        add(call.input, gathers ? call.outputs[rank].num_elements : sends ? call.num_elements : 0);
-      }
-    } else {
-      for (const Part& part : call.inputs) add(part.data, part.num_elements);
-    }
+    const bool gathers = call.kind == CollectiveKind::kAllGather && call.moves_data;
+    const bool sends = call.input != nullptr && (call.kind != CollectiveKind::kBroadcast || is_root());
+    if (call.inputs.empty()) add(call.input, gathers ? call.outputs[rank].num_elements : sends ? call.num_elements : 0);
+    for (const Part& part : call.inputs) add(part.data, part.num_elements);
     std::lock_guard lock(meeting_->mutex);
     meeting_->rounds[number_].emplace(options_.rank, std::move(posted));
     meeting_->notify();
