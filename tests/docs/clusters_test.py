@@ -192,7 +192,7 @@ class ClustersTest(unittest.TestCase):
         self.start_daemon(1, "sshd", "-D", "-e", "-f", f"{self.folder}/sshd.conf")
         self.wait_until(lambda: self.start(0, ["ssh", "b", "true"]).wait(30) == 0, 30, "no sshd")
         self.run_block(block("./tandem-run -H"))
-        self.expect_same_weights("ssh", 4)
+        self.expect_same_weights("ssh", 8)
 
     def test_pods_start_before_their_names_resolve(self):
         variables = dict(re.findall(r'- \{name: (\w+), value: "?([\w.-]+)"?\}', PAGE))
