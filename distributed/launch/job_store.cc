@@ -8,12 +8,15 @@ namespace tandem { inline namespace v0 { namespace distributed {
 JobStore join_job_store(const RankEnvironment& env, std::chrono::milliseconds timeout) {
   JobStore job;
   if (env.hosts_store) {
+    // The master of a PyTorchJob may get MASTER_ADDR=localhost.
+    const bool unreachable = env.local_world_size < env.world_size && !loopback_hint(env.store_host).empty();
     try {
-      job.server = std::make_unique<StoreServer>(StoreServerOptions{.host = listening_address(env.store_host),
-                                                                    .port = env.store_port,
-                                                                    .token = env.token,
-                                                                    .world_size = env.world_size,
-                                                                    .renew = false});
+      job.server =
+          std::make_unique<StoreServer>(StoreServerOptions{.host = unreachable ? "" : listening_address(env.store_host),
+                                                           .port = env.store_port,
+                                                           .token = env.token,
+                                                           .world_size = env.world_size,
+                                                           .renew = false});
     } catch (const IoError& e) {
       throw IoError(env.port_advice.empty() ? e.what() : str(e.what(), "\n  ", env.port_advice));
     }

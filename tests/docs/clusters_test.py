@@ -198,16 +198,19 @@ class ClustersTest(unittest.TestCase):
         variables = dict(re.findall(r'- \{name: (\w+), value: "?([\w.-]+)"?\}', PAGE))
         self.assertEqual(sorted(variables), ["MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE"])
         variables["KUBERNETES_SERVICE_HOST"] = "10.96.0.1"
-        with open(f"{self.folder}/ranks.log", "w+", encoding="utf-8") as log:
-            ranks = [self.start(rank, ["./train", "--max-steps", "20", "--out", "pods"], stdout=log, stderr=log,
-                                variables={**variables, "RANK": str(rank)}) for rank in range(2)]
-            time.sleep(3)
-            with open(f"{self.folder}/hosts", "a", encoding="utf-8") as f:  # in place: it is mounted
-                f.write(f"{self.hosts.address(0)} {variables['MASTER_ADDR']}\n")
-            statuses = [rank.wait(120) for rank in ranks]
-            log.seek(0)
-            self.assertEqual(statuses, [0, 0], log.read())
-        self.expect_same_weights("pods", 2)
+        # An indexed Job; a PyTorchJob, whose older operator gives localhost to the master.
+        for addresses in [variables["MASTER_ADDR"]] * 2, ["localhost", "train-master-0"]:
+            with open(f"{self.folder}/ranks.log", "w+", encoding="utf-8") as log:
+                ranks = [self.start(rank, ["./train", "--max-steps", "20", "--out", "pods"], stdout=log, stderr=log,
+                                    variables={**variables, "MASTER_ADDR": addresses[rank], "RANK": str(rank)}) for rank in range(2)]
+                time.sleep(3)
+                with open(f"{self.folder}/hosts", "a", encoding="utf-8") as f:  # in place: it is mounted
+                    f.write(f"{self.hosts.address(0)} {addresses[1]}\n")
+                statuses = [rank.wait(120) for rank in ranks]
+                log.seek(0)
+                self.assertEqual(statuses, [0, 0], log.read())
+            self.expect_same_weights("pods", 2)
+            shutil.rmtree(f"{self.folder}/job/pods")
 
 
 if __name__ == "__main__":
