@@ -77,7 +77,7 @@ void first_entry() {
 
 }  // namespace
 
-FiberPool::FiberPool(void (*function)()) : function_(function), fibers_(kMaxFibers) {
+FiberPool::FiberPool(void (*function)()) : fibers_(kMaxFibers) {
   entry = function;
   void* p = ::mmap(nullptr, kMaxFibers * kStride, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) {

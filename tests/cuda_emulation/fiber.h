@@ -47,7 +47,6 @@ class FiberPool {
 
   void set_to_beginning(Fiber& fiber, size_t index);
 
-  void (*function_)();
   uintptr_t region_ = 0;
   std::vector<Fiber> fibers_;
   std::vector<Fiber*> idle_;

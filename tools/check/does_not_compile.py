@@ -1,6 +1,6 @@
 #!/usr/bin/env -S python3 -B
-"""Checks that lines which could only be mistakes do not compile, what the compilers say about each, and that a test assigns to
-the results of all functions."""
+"""Checks that lines which could only be mistakes do not compile, what the compilers say about each, that clang compiles public headers
+and programs, and that a test assigns to the results of all functions."""
 
 import os
 import re
@@ -147,6 +147,17 @@ def check(root, lines=LINES, prelude=PRELUDE):
     return violations, len(lines)
 
 
+def check_clang(root):
+    """clang compiles the public headers, and the programs of tests/consumer, without warnings."""
+    headers = [header for header in public_headers.installed_headers(root) if "cuda/" not in header and not header.endswith("_cuda.h")]
+    texts = ["".join("#include <tandem/%s>\n" % header for header in headers)]
+    texts += ["#include <tandem/%s>\n" % path for path in common.files(root, ["tests/consumer"], (".cc",))]
+    flags = "-Wall", "-Wextra", "-Wshadow", "-fsyntax-only", "-x", "c++"
+    with common.compiler(root) as compile_text:
+        outputs = [compile_text(text, *flags, program=CLANG).stdout for text in texts if shutil.which(CLANG)]
+    return [next(line for line in output.splitlines() if ": " in line) for output in outputs if output], len(texts)
+
+
 def assigned(root, headers=None):
     """Each function that returns a new tensor has a row in tests/assignment_test.cc; those of ops/ have their own test."""
     rows = common.read(root, "tests/assignment_test.cc")
@@ -166,7 +177,10 @@ if __name__ == "__main__":
     common.self_test(lambda root: check_mistakes(root, [("int y;", "zzz"), ("f(); int z = zzz;", "zzz"), (long, "a0"), ("f();", "'f'")], "\n"),
                      [({}, [compiler + text for compiler in ("g++", CLANG) if shutil.which(compiler) for text in
                             (": int y;: expected 'zzz' in the first error: no error", ": f(); int z = zzz;: expected 'zzz' in the", ": a0; a1;")])])
+    common.self_test(check_clang, [({"tools/install/BUILD": "", "tandem.h": "#pragma once\nstd::string f();\n",
+                                     "tests/consumer/a.cc": '#include "b.h"\n', "tests/consumer/b.h": "inline void g(int x) {}\n"},
+                                    ["tandem.h:2:", "b.h:1:19: warning: unused parameter 'x'"] if shutil.which(CLANG) else [])])
     common.self_test(lambda root: assigned(root, ["tensor/f.h"]),
                      [({"tests/assignment_test.cc": '{"f", 1},', "tensor/f.h": "TANDEM_API Tensor f(int x);\nTANDEM_API inline Tensor g(int x) {}\n"},
                        ["tests/assignment_test.cc: no row for g of tensor/f.h"])])
-    common.run(lambda root: [sum(parts, start=type(parts[0])()) for parts in zip(check(root), check_mistakes(root), assigned(root))], [], at_least=40)
+    common.run(lambda root: [sum(parts, start=type(parts[0])()) for parts in zip(check(root), check_mistakes(root), check_clang(root), assigned(root))], [], at_least=40)
