@@ -36,7 +36,7 @@ class GradientReducerWorldSizes : public ::testing::TestWithParam<std::tuple<int
 TEST_P(GradientReducerWorldSizes, TrainingMatchesSingleProcessOnFullBatch) {
   const auto [world, sizes] = GetParam();
   const std::vector<double> expected = joined_batch(5);
-  run_threads(world, [&, world = world, sizes = sizes](Context& context) {
+  run_threads(world, [&](Context& context) {
     const std::vector<double> got = part_of_batch(context, 5, sizes);
     for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-12);
   });
@@ -47,7 +47,7 @@ TEST_P(GradientReducerWorldSizes, NoSyncAccumulationMatchesFullBatch) {
   const Net reference(1);
   reference.loss(inputs(), labels()).backward();
   const std::vector<double> expected = reference.w1.grad().to_vector<double>();
-  run_threads(world, [&, world = world, sizes = sizes](Context& context) {
+  run_threads(world, [&](Context& context) {
     const Net net(1);
     GradientReducer reducer(net.named(), {}, context.group(), {.buckets = sizes});
     const int64_t share = kItems / world / 3;

@@ -291,8 +291,8 @@ class OpChecks {
   void all_reduce_coalesced() {
     std::vector<Tensor> list;
     for (const auto& [dtype, n] : parts()) {
-      list.push_back(filled({n}, dtype, form_.strided,
-                            [&, dtype = dtype](int64_t i) { return value(rank_, i, ReduceOp::kSum, dtype); }));
+      list.push_back(
+          filled({n}, dtype, form_.strided, [&](int64_t i) { return value(rank_, i, ReduceOp::kSum, dtype); }));
     }
     finish(
         form_.async, [&] { return g_.all_reduce_coalesced_async(list); }, [&] { g_.all_reduce_coalesced(list); });
@@ -335,8 +335,8 @@ class OpChecks {
     std::vector<Tensor> ins;
     std::vector<Tensor> outs;
     for (const auto& [dtype, n] : parts()) {
-      ins.push_back(filled({world_, n}, dtype, form_.strided,
-                           [&, dtype = dtype](int64_t i) { return value(rank_, i, ReduceOp::kSum, dtype); }));
+      ins.push_back(
+          filled({world_, n}, dtype, form_.strided, [&](int64_t i) { return value(rank_, i, ReduceOp::kSum, dtype); }));
       outs.push_back(untouched({n}, dtype, form_.strided));
     }
     finish(

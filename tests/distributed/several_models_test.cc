@@ -107,7 +107,7 @@ TEST_P(AdversarialTraining, RanksMatchOneProcessOnTheWholeBatch) {
   const auto [world, frozen] = GetParam();
   Gan alone;
   const std::vector<double> expected = train(alone, 0, 1, frozen);
-  run_threads(world, [&, world = world, frozen = frozen](Context& context) {
+  run_threads(world, [&](Context& context) {
     Gan gan;
     DistributedDataParallel generator(gan.generator, context.group(), {.buckets = kTinyBuckets});
     DistributedDataParallel discriminator(gan.discriminator, context.group(), {.buckets = kTinyBuckets});
