@@ -50,14 +50,11 @@ def check_files(prefix):
     expect(all(re.fullmatch(r"include/tandem/([a-z0-9_]+/)*[a-z0-9_]+\.h", h) for h in headers), "invalid names of headers: %s" % headers)
 
     # Exactly these headers, and all headers that they include directly or indirectly, are installed.
-    included = {"include/tandem/" + name for name in ("tandem.h", "base/file.h", "optim/define_optimizer.h", "train/metrics.h", "train/plot.h",
-                                                      "train/progress.h", "train/trainer.h", "models/dcgan.h", "models/ddpm_unet.h",
-                                                      "models/gpt2.h",
-                                                      "models/lenet.h", "models/llama.h", "models/lstm.h", "models/mlp.h",
-                                                      "models/mobilenet.h", "models/resnet.h", "models/unet.h",
-                                                      "models/vision_transformer.h")}
+    models = "dcgan ddpm_unet gpt2 lenet llama lstm mlp mobilenet resnet unet vision_transformer".split()
+    included = {"include/tandem/%s.h" % name for name in ("tandem", "base/file", "optim/define_optimizer", "train/metrics", "train/plot",
+                                                          "train/progress", "train/trainer", *("models/" + model for model in models))}
     if b"TANDEM_WITH_CUDA" in read(os.path.join(prefix, "lib/pkgconfig/tandem.pc")):
-        included |= {"include/tandem/" + name for name in ("optim/define_optimizer_cuda.h", "tensor/cuda/launch.h", "tensor/cuda/strided.h")}
+        included |= {"include/tandem/%s.h" % name for name in ("optim/define_optimizer_cuda", "tensor/cuda/launch", "tensor/cuda/strided")}
     named = set()
     for header in headers:
         text = read(os.path.join(prefix, header)).decode()

@@ -13,10 +13,10 @@ EXTENSION = os.path.join(_ROOT, "tests", "extension")
 CUSTOM_OP = os.path.join(_ROOT, "examples", "custom_op")
 
 
-def arguments(*more):
-    """Parses the command line: the paths of install.sh and its tree, and further paths."""
+def arguments():
+    """Parses the command line: paths."""
     parser = argparse.ArgumentParser()
-    for name in ("install", "tree") + more:
+    for name in "changelog", "cmake", "deb", "install", "tree":
         parser.add_argument("--" + name, required=True, type=os.path.abspath)
     return parser.parse_args()
 

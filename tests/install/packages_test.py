@@ -32,7 +32,7 @@ def write(path, text):
 
 
 def main():
-    args = installed.arguments("deb", "changelog", "cmake")
+    args = installed.arguments()
     out = installed.folder()
     installed.run(args.deb, "libtandem-dev", args.install, args.tree, args.changelog, args.cmake, "out",
                   env={"BUILD_WORKING_DIRECTORY": out, "SOURCE_DATE_EPOCH": "1700000000"})

@@ -103,7 +103,7 @@ TANDEM_OP_CASES(activation) {
       list.back().terms = 2;
     }
     cases.op(declaration, policy, list);
-    cases.benchmark(name, hidden, [run = run](const TensorList& in) { return run(in[0]); });
+    cases.benchmark(name, hidden, [run](const TensorList& in) { return run(in[0]); });
   }
 
   OpCase prelu_case{

@@ -144,7 +144,7 @@ TANDEM_OP_CASES(compare) {
         [] {
           return TensorList{gt(rand({128, 32, 24, 24}), 0.5), gt(rand({128, 32, 24, 24}), 0.5)};
         },
-        [run = run](const TensorList& in) { return run(in[0], in[1]); }, {.backward = false});
+        [run](const TensorList& in) { return run(in[0], in[1]); }, {.backward = false});
   }
   const auto two = [] { return TensorList{rand({128, 32, 24, 24}), rand({128, 32, 24, 24})}; };
   OpCase close_case{

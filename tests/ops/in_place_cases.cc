@@ -125,12 +125,12 @@ TANDEM_OP_CASES(in_place) {
     OpCase op;
     op.name = name;
     op.inputs = {{"self", {3, 7}, low, 2}};
-    op.run = [run = run](const Tensors& in) {
+    op.run = [run](const Tensors& in) {
       const Tensor doubled = in[0].defined() ? in[0] * 2 : in[0];
       run(doubled);
       return doubled * doubled;
     };
-    op.reference = elementwise([f = f](double x) { return f(2 * x) * f(2 * x); });
+    op.reference = elementwise([f](double x) { return f(2 * x) * f(2 * x); });
     op.tolerance = 16;
     op.terms = 4;
     cases.add(op);

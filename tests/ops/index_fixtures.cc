@@ -45,7 +45,7 @@ TANDEM_FIXTURES(index) {
                                                            {"amax", ScatterReduce::kAmax},
                                                            {"amin", ScatterReduce::kAmin}};
   for (const auto& [name, reduce] : reductions) {
-    fixtures.op("scatter_reduce." + name, [reduce = reduce](const Arguments& a) {
+    fixtures.op("scatter_reduce." + name, [reduce](const Arguments& a) {
       return scatter_reduce(a.tensor("input"), a.integer("dim"), a.tensor("index"), a.tensor("src"), reduce,
                             a.flag("include_self", true));
     });
