@@ -1,13 +1,7 @@
 // The short forms of calls: numbers as shapes and dimensions, dtypes and devices as options, texts as devices, results
 // in std::tie. PyTorch's names of methods, dtypes and devices.
-#include <gtest/gtest.h>
-
-#include <string>
-#include <tuple>
-#include <type_traits>
-#include <vector>
-
 #include <tandem/tandem.h>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 using td::Shape;

@@ -1,19 +1,10 @@
 // Assignment to the results of public functions outside of ops/, whose results tests/ops/operations_test.cc checks.
-#include <gtest/gtest.h>
-
-#include <fstream>
-#include <functional>
-#include <map>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include <tandem/autograd/checkpoint.h>
 #include <tandem/autograd/engine.h>
 #include <tandem/distributed/ddp/power_sgd.h>
 #include <tandem/models/causal_language_model.h>
 #include <tandem/tandem.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/test.h>
 #include <tandem/train/metrics.h>
 
 namespace tandem { namespace {

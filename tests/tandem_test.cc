@@ -1,10 +1,7 @@
 // The program of the documentation, as a user writes it: one header, one target.
 
 #include <tandem/tandem.h>
-
-#include <vector>
-
-#include <gtest/gtest.h>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 

@@ -1,8 +1,5 @@
 #include <tandem/base/call_stack.h>
-
-#include <gtest/gtest.h>
-
-#include <functional>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { inline namespace v0 { namespace call_stack_test {
 
@@ -23,7 +20,7 @@ namespace tandem { namespace {
 
 TEST(CallStack, CallerIsTheInnermostFunctionOutsideTheLibrary) {
   const CallStack stack = program_function();
-  EXPECT_EQ(stack.caller(), "call_stack_test.cc:20 in tandem::(anonymous namespace)::program_function");
+  EXPECT_EQ(stack.caller(), "call_stack_test.cc:17 in tandem::(anonymous namespace)::program_function");
 }
 
 TEST(CallStack, EmptyStackHasNoCaller) { EXPECT_EQ(CallStack().caller(), ""); }

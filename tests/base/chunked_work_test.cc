@@ -1,18 +1,11 @@
 #include <tandem/base/chunked_work.h>
 
-#include <atomic>
 #include <future>
 #include <mutex>
-#include <stdexcept>
-#include <string>
-#include <thread>
-#include <vector>
 
-#include <gtest/gtest.h>
-
-#include <tandem/base/error.h>
 #include <tandem/base/parallel_for.h>
 #include <tandem/base/rank_context.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 

@@ -2,9 +2,7 @@
 
 #include <stdlib.h>
 
-#include <gtest/gtest.h>
-
-#include <tandem/base/error.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 

@@ -1,10 +1,7 @@
-#include <tandem/base/error.h>
-
 #include <new>
 
-#include <gtest/gtest.h>
-
 #include <tandem/base/rank_context.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 

@@ -7,18 +7,10 @@
 
 #include <cerrno>
 #include <csignal>
-#include <cstddef>
-#include <cstdlib>
 #include <ctime>
-#include <filesystem>
-#include <memory>
-#include <string>
 
-#include <gtest/gtest.h>
-
-#include <tandem/base/error.h>
-#include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/temporary_folder.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 

@@ -1,13 +1,9 @@
 #include <tandem/base/format.h>
 
-#include <cmath>
 #include <cstdio>
 
-#include <gtest/gtest.h>
-
-#include <tandem/base/error.h>
-#include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/program_locale.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 

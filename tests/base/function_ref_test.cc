@@ -1,8 +1,5 @@
 #include <tandem/base/function_ref.h>
-
-#include <memory>
-
-#include <gtest/gtest.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 

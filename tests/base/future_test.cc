@@ -1,10 +1,5 @@
 #include <tandem/base/future.h>
-
-#include <memory>
-#include <string>
-#include <thread>
-
-#include <gtest/gtest.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 

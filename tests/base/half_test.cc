@@ -1,9 +1,5 @@
 #include <tandem/base/half.h>
-
-#include <cmath>
-#include <limits>
-
-#include <gtest/gtest.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 

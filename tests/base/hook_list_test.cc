@@ -1,13 +1,5 @@
 #include <tandem/base/hook_list.h>
-
-#include <functional>
-#include <memory>
-#include <optional>
-#include <stdexcept>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 

@@ -1,18 +1,16 @@
 #include <tandem/base/log.h>
 
-#include <string>
-
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <tandem/base/rank_context.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 
 std::string captured(LogLevel level, const char* text) {
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   log(level, text, " ", 33);
-  return testing::internal::GetCapturedStderr();
+  return ::testing::internal::GetCapturedStderr();
 }
 
 TEST(Log, DefaultLevelEnablesWarningsAndErrors) {
@@ -26,7 +24,7 @@ TEST(Log, DefaultLevelEnablesWarningsAndErrors) {
 
 TEST(Log, LineContainsTimeLevelAndText) {
   EXPECT_THAT(captured(LogLevel::kWarning, "slow disk"),
-              testing::MatchesRegex("[0-9:]+\\.[0-9]+ warning slow disk 33\n"));
+              ::testing::MatchesRegex("[0-9:]+\\.[0-9]+ warning slow disk 33\n"));
 }
 
 TEST(Log, LineContainsRankInMultiRankWorld) {
@@ -35,7 +33,7 @@ TEST(Log, LineContainsRankInMultiRankWorld) {
   context.world_size = 4;
   RankContext::Use use(context);
   EXPECT_THAT(captured(LogLevel::kError, "lost {}"),
-              testing::MatchesRegex("[0-9:]+\\.[0-9]+ error \\[rank 1/4\\] lost \\{\\} 33\n"));
+              ::testing::MatchesRegex("[0-9:]+\\.[0-9]+ error \\[rank 1/4\\] lost \\{\\} 33\n"));
 }
 
 }}  // namespace tandem

@@ -1,10 +1,5 @@
 #include <tandem/base/math.h>
-
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-
-#include <gtest/gtest.h>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 

@@ -1,8 +1,5 @@
-#include <gtest/gtest.h>
-
-#include <tandem/base/error.h>
 #include <tandem/base/parallel_for.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 

@@ -1,21 +1,14 @@
 #include <tandem/base/parallel_for.h>
 
-#include <algorithm>
-#include <atomic>
 #include <barrier>
 #include <mutex>
-#include <set>
-#include <thread>
-#include <vector>
 
-#include <gtest/gtest.h>
-
-#include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 
-class ParallelFor : public testing::TestWithParam<int> {
+class ParallelFor : public ::testing::TestWithParam<int> {
  protected:
   ParallelFor() : use_(context_) { set_num_threads(GetParam()); }
 
@@ -23,7 +16,7 @@ class ParallelFor : public testing::TestWithParam<int> {
   RankContext::Use use_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Threads, ParallelFor, testing::Values(1, 2, 3, 7));
+INSTANTIATE_TEST_SUITE_P(Threads, ParallelFor, ::testing::Values(1, 2, 3, 7));
 
 TEST_P(ParallelFor, PiecesDependOnlyOnSizeAndGrain) {
   for (int64_t n : {0, 1, 3, 7, 31, 32, 33, 1000}) {

@@ -1,8 +1,5 @@
 #include <tandem/base/rank_context.h>
-
-#include <thread>
-
-#include <gtest/gtest.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 

@@ -1,9 +1,5 @@
 #include <tandem/base/ref_counted.h>
-
-#include <thread>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 

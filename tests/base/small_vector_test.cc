@@ -1,9 +1,5 @@
 #include <tandem/base/small_vector.h>
-
-#include <memory>
-#include <string>
-
-#include <gtest/gtest.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 
@@ -18,8 +14,8 @@ Strings strings(size_t n) {
   return result;
 }
 
-class SmallVectorSizes : public testing::TestWithParam<size_t> {};
-INSTANTIATE_TEST_SUITE_P(Sizes, SmallVectorSizes, testing::Values(0, 1, 2, 3, 4, 6, 7, 31, 32, 33));
+class SmallVectorSizes : public ::testing::TestWithParam<size_t> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, SmallVectorSizes, ::testing::Values(0, 1, 2, 3, 4, 6, 7, 31, 32, 33));
 
 TEST_P(SmallVectorSizes, PushedElementsAreKeptInOrder) {
   const Strings v = strings(GetParam());

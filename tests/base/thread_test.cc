@@ -3,19 +3,11 @@
 #include <pthread.h>
 #include <signal.h>
 
-#include <array>
-#include <atomic>
 #include <cerrno>
-#include <set>
-#include <stdexcept>
-#include <string>
-#include <thread>
 
-#include <gtest/gtest.h>
-
-#include <tandem/base/error.h>
 #include <tandem/base/parallel_for.h>
 #include <tandem/base/rank_context.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 

@@ -1,15 +1,8 @@
 #include <tandem/base/trace.h>
 
-#include <memory>
-#include <stdexcept>
-#include <thread>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/base/rank_context.h>
 #include <tandem/base/trace_clock.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 

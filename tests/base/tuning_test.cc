@@ -2,12 +2,8 @@
 
 #include <stdlib.h>
 
-#include <string>
-
-#include <gtest/gtest.h>
-
-#include <tandem/base/error.h>
 #include <tandem/tests/support/temporary_folder.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 

@@ -1,8 +1,5 @@
 #include <tandem/base/type_name.h>
-
-#include <gtest/gtest.h>
-
-#include <vector>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 

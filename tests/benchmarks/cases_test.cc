@@ -1,10 +1,5 @@
 #include <tandem/benchmarks/support/cases.h>
-
-#include <gtest/gtest.h>
-
-#include <string>
-
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem::benchmarks { namespace {
 

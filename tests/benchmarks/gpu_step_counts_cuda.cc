@@ -1,14 +1,9 @@
 // Counts the kernels, copies and event calls of one warm training step of each case of //benchmarks:train_step on a
 // GPU. The emulated GPU counts kernels without running them.
-#include <functional>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include <cuda_emulation/control.h>
-#include <gtest/gtest.h>
 
 #include <tandem/tests/benchmarks/step_counts.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem::testing { namespace {
 

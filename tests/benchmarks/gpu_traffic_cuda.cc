@@ -1,21 +1,13 @@
 // The memory traffic of operations on a GPU, counted by the emulation (tests/cuda_emulation), compared with budgets.
-#include <algorithm>
 #include <cstdio>
-#include <fstream>
-#include <functional>
 #include <iostream>
-#include <map>
-#include <optional>
-#include <sstream>
-#include <string>
-#include <vector>
 
 #include <cuda_emulation/control.h>
-#include <gtest/gtest.h>
 
 #include <tandem/models/gpt2.h>
 #include <tandem/tandem.h>
 #include <tandem/tensor/primitives.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem::testing { namespace {
 

@@ -2,16 +2,9 @@
 
 #include <sys/resource.h>
 
-#include <algorithm>
-#include <limits>
-#include <map>
-#include <sstream>
-#include <utility>
-
-#include <gtest/gtest.h>
-
 #include <tandem/tensor/allocator.h>
 #include <tandem/tests/support/allocations.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem::testing {
 

@@ -2,14 +2,8 @@
 // file), and what its gradients' all-reduce adds.
 #include <sys/mman.h>
 
-#include <cstddef>
-#include <map>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/tests/benchmarks/step_counts.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem::testing { namespace {
 

@@ -1,18 +1,13 @@
 // Batches that workers copy to a GPU while it computes.
-#include <atomic>
-#include <memory>
-#include <optional>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <cuda_emulation/control.h>
+
 #include <tandem/data/data_loader.h>
 #include <tandem/data/stream.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem::testing { namespace {
 

@@ -1,8 +1,5 @@
 #include <tandem/examples/reinforce/cart_pole.h>
-
-#include <gtest/gtest.h>
-
-#include <vector>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 using examples::CartPoles;

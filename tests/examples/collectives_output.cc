@@ -1,12 +1,8 @@
 #include <tandem/tests/examples/collectives_output.h>
 
-#include <gtest/gtest.h>
-
-#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
-#include <sstream>
-#include <string>
+
+#include <tandem/tests/support/test.h>
 
 namespace tandem::testing_support {
 

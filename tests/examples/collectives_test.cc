@@ -1,12 +1,6 @@
 // Runs examples/collectives on every backend and checks that each rank prints every result, all of them correct.
 
-#include <gtest/gtest.h>
-
-#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
-#include <string>
-#include <vector>
 
 #include <tandem/tests/examples/collectives_output.h>
 #include <tandem/tests/examples/run_example.h>
@@ -20,7 +14,7 @@ struct Case {
   int ranks;
 };
 
-class CollectivesExampleBackends : public testing::TestWithParam<Case> {};
+class CollectivesExampleBackends : public ::testing::TestWithParam<Case> {};
 
 TEST_P(CollectivesExampleBackends, AllResultsAreCorrectOnEveryRank) {
   const auto result = run_example("collectives", {"--check", "--nproc", std::to_string(GetParam().ranks), "--backend",
@@ -29,8 +23,8 @@ TEST_P(CollectivesExampleBackends, AllResultsAreCorrectOnEveryRank) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, CollectivesExampleBackends,
-                         testing::Values(Case{"auto", 1}, Case{"shm", 2}, Case{"shm", 4}, Case{"gloo", 2},
-                                         Case{"gloo", 4}),
+                         ::testing::Values(Case{"auto", 1}, Case{"shm", 2}, Case{"shm", 4}, Case{"gloo", 2},
+                                           Case{"gloo", 4}),
                          [](const auto& test) { return test.param.backend + std::to_string(test.param.ranks); });
 
 TEST(CollectivesExample, TablesAndTraceShowEveryRank) {
@@ -66,7 +60,7 @@ TEST(CollectivesExample, TablesAndTraceShowEveryRank) {
   ASSERT_EQ(seen.size(), 4u);
   for (const auto& [rank, names] : seen) {
     EXPECT_TRUE(names.contains("other work")) << rank;
-    EXPECT_TRUE(names.contains("x")) << rank << ": " << testing::PrintToString(names);
+    EXPECT_TRUE(names.contains("x")) << rank << ": " << ::testing::PrintToString(names);
   }
 }
 

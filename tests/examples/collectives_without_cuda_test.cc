@@ -1,9 +1,5 @@
 // examples/collectives in a build without CUDA.
 
-#include <gtest/gtest.h>
-
-#include <string>
-
 #include <tandem/tests/examples/run_example.h>
 
 namespace {

@@ -1,7 +1,3 @@
-#include <gtest/gtest.h>
-
-#include <string>
-
 #include <tandem/tests/examples/run_example.h>
 
 namespace {

@@ -1,13 +1,6 @@
 // Runs the multi-device examples with small tensors: checks their output, complete error texts, and all results.
 
-#include <gtest/gtest.h>
-
-#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include <tandem/tests/examples/run_example.h>
 
@@ -22,7 +15,7 @@ int times(const std::string& out, const std::string& text) {
 }
 
 /// Parameter: number of devices.
-class DeviceExamples : public testing::TestWithParam<int> {
+class DeviceExamples : public ::testing::TestWithParam<int> {
  protected:
   bool on_four() const { return GetParam() == 4; }
   /// Runs the program, expects `num_results` results, all correct, and returns the output.
@@ -41,7 +34,7 @@ class DeviceExamples : public testing::TestWithParam<int> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(On, DeviceExamples, testing::Values(2, 4),
+INSTANTIATE_TEST_SUITE_P(On, DeviceExamples, ::testing::Values(2, 4),
                          [](const auto& test) { return std::to_string(test.param) + "Devices"; });
 
 TEST_P(DeviceExamples, DeviceSumsPrintsResultsAndErrors) {
@@ -141,7 +134,7 @@ TEST_P(DeviceExamples, DeviceTransfersPrintsResultsAndTracesCopies) {
     if (event.contains("ts")) threads[event.at("name").get<std::string>()].insert(event.at("tid").get<int>());
   }
   EXPECT_EQ(threads["matmul"], std::set<int>{0});
-  EXPECT_FALSE(threads["copy"].empty()) << testing::PrintToString(threads);
+  EXPECT_FALSE(threads["copy"].empty()) << ::testing::PrintToString(threads);
 }
 
 TEST_P(DeviceExamples, AddmmDevicesPrintsSplitsAndErrors) {

@@ -3,15 +3,7 @@
 #include <tandem/examples/support/demo.h>
 #include <tandem/examples/support/devices.h>
 #include <tandem/tandem.h>
-
-#include <cmath>
-#include <limits>
-#include <sstream>
-#include <stdexcept>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include <tandem/tests/support/test.h>
 
 namespace {
 
@@ -21,7 +13,7 @@ using examples::Demo;
 using examples::MethodTable;
 using Tensors = std::vector<td::Tensor>;
 
-class DeviceExampleSupport : public testing::Test {
+class DeviceExampleSupport : public ::testing::Test {
  protected:
   void SetUp() override {
     if (td::cpu_device_count() < 2) td::set_cpu_device_count(2);
@@ -75,10 +67,10 @@ TEST_F(DeviceExampleSupport, UnexpectedErrorTypeIsNotCaught) {
 
 TEST_F(DeviceExampleSupport, RunDemoReturnsTheExitStatus) {
   const auto status_of = [](const std::function<void(Demo&)>& show) {
-    testing::internal::CaptureStdout();
-    testing::internal::CaptureStderr();
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
     const int status = examples::run_demo(show);
-    return td::str(status, testing::internal::GetCapturedStdout(), testing::internal::GetCapturedStderr());
+    return td::str(status, ::testing::internal::GetCapturedStdout(), ::testing::internal::GetCapturedStderr());
   };
   EXPECT_EQ(status_of([](Demo& demo) { demo.count_result(true); }), "0\nall 1 results are correct\n");
   EXPECT_EQ(status_of([](Demo& demo) { demo.count_result(false); }), "1\n1 of 1 results are WRONG\n");

@@ -1,10 +1,6 @@
-#include <gtest/gtest.h>
-
-#include <cmath>
-
 #include <tandem/examples/diffusion/diffusion.h>
 #include <tandem/tandem.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/test.h>
 
 namespace {
 

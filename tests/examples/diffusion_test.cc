@@ -1,8 +1,3 @@
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <string>
-
 #include <tandem/io/safetensors.h>
 #include <tandem/tests/examples/run_example.h>
 

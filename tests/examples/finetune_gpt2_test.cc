@@ -1,7 +1,3 @@
-#include <gtest/gtest.h>
-
-#include <string>
-
 #include <tandem/io/pretrained.h>
 #include <tandem/models/gpt2.h>
 #include <tandem/tests/data/idx_files.h>

@@ -1,7 +1,3 @@
-#include <gtest/gtest.h>
-
-#include <string>
-
 #include <tandem/io/safetensors.h>
 #include <tandem/tests/data/idx_files.h>
 #include <tandem/tests/examples/run_example.h>

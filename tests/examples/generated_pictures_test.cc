@@ -1,12 +1,5 @@
 // Trains the GAN and the diffusion model until their pictures resemble the data.
-#include <gtest/gtest.h>
-
-#include <chrono>
-#include <cmath>
 #include <iostream>
-#include <numeric>
-#include <string>
-#include <vector>
 
 #include <tandem/data/digits.h>
 #include <tandem/data/image.h>

@@ -1,10 +1,4 @@
 // Runs examples/collectives with one GPU per rank.
-#include <gtest/gtest.h>
-
-#include <sstream>
-#include <string>
-#include <vector>
-
 #include <tandem/tests/examples/collectives_output.h>
 #include <tandem/tests/examples/run_example.h>
 
@@ -31,7 +25,7 @@ struct Case {
   size_t groups;  // NCCL groups of several ranks: the default group, sub-groups, two groups in flight
 };
 
-class GpuCollectivesExampleRanks : public testing::TestWithParam<Case> {};
+class GpuCollectivesExampleRanks : public ::testing::TestWithParam<Case> {};
 
 TEST_P(GpuCollectivesExampleRanks, AllResultsAreCorrectOnEveryRank) {
   const auto& [ranks, backend, groups] = GetParam();
@@ -48,7 +42,8 @@ TEST_P(GpuCollectivesExampleRanks, AllResultsAreCorrectOnEveryRank) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, GpuCollectivesExampleRanks,
-                         testing::Values(Case{1, "auto", 0}, Case{2, "auto", 3}, Case{4, "auto", 5}, Case{2, "shm", 3}),
+                         ::testing::Values(Case{1, "auto", 0}, Case{2, "auto", 3}, Case{4, "auto", 5},
+                                           Case{2, "shm", 3}),
                          [](const auto& test) { return std::to_string(test.param.ranks) + test.param.backend; });
 
 TEST(GpuCollectivesExample, TablesShowTheGpuOfEachRank) {

@@ -1,8 +1,4 @@
 // Runs the multi-device examples on GPUs and checks that all results are correct.
-#include <gtest/gtest.h>
-
-#include <string>
-
 #include <tandem/tests/examples/run_example.h>
 
 namespace {
@@ -19,17 +15,17 @@ struct Program {
   const char* last_line;
 };
 
-class GpuDeviceExamples : public testing::TestWithParam<Program> {};
+class GpuDeviceExamples : public ::testing::TestWithParam<Program> {};
 
-std::string program_name(const testing::TestParamInfo<Program>& info) { return info.param.name; }
+std::string program_name(const ::testing::TestParamInfo<Program>& info) { return info.param.name; }
 
 INSTANTIATE_TEST_SUITE_P(, GpuDeviceExamples,
-                         testing::Values(Program{"device_sums", {"--mib", "1"}, "\n\nall 19 results are correct\n"},
-                                         Program{"device_transfers",
-                                                 {"--mib", "1", "--chunk-mib", "1", "--in-flight", "1"},
-                                                 "\n\nall 24 results are correct\n"},
-                                         Program{
-                                             "addmm_devices", {"--size", "65"}, "\n\nall 16 results are correct\n"}),
+                         ::testing::Values(Program{"device_sums", {"--mib", "1"}, "\n\nall 19 results are correct\n"},
+                                           Program{"device_transfers",
+                                                   {"--mib", "1", "--chunk-mib", "1", "--in-flight", "1"},
+                                                   "\n\nall 24 results are correct\n"},
+                                           Program{
+                                               "addmm_devices", {"--size", "65"}, "\n\nall 16 results are correct\n"}),
                          program_name);
 
 TEST_P(GpuDeviceExamples, AllResultsAreCorrect) {

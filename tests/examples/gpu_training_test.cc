@@ -1,11 +1,4 @@
 // Trains the examples on a GPU and on the CPU with the same steps, and compares the weights within rounding.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <filesystem>
-#include <string>
-
 #include <tandem/io/safetensors.h>
 #include <tandem/tests/data/idx_files.h>
 #include <tandem/tests/examples/run_example.h>

@@ -1,8 +1,3 @@
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <string>
-
 #include <tandem/data/image.h>
 #include <tandem/data/shapes.h>
 #include <tandem/io/safetensors.h>

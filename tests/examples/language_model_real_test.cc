@@ -1,10 +1,5 @@
 // Trains on tinyshakespeare.txt. Needs TANDEM_SHAKESPEARE, the path of the file.
-#include <gtest/gtest.h>
-
-#include <chrono>
-#include <cstdlib>
 #include <iostream>
-#include <string>
 
 #include <tandem/tests/examples/run_example.h>
 

@@ -1,8 +1,3 @@
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <string>
-
 #include <tandem/tests/data/idx_files.h>
 #include <tandem/tests/examples/run_example.h>
 

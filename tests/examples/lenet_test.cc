@@ -1,8 +1,4 @@
 // Tests of the mnist example with --model lenet.
-#include <gtest/gtest.h>
-
-#include <string>
-
 #include <tandem/tests/examples/run_example.h>
 
 namespace {

@@ -1,9 +1,4 @@
-#include <gtest/gtest.h>
-
 #include <csignal>
-#include <fstream>
-#include <string>
-#include <vector>
 
 #include <tandem/tests/data/idx_files.h>
 #include <tandem/tests/examples/run_example.h>

@@ -1,11 +1,5 @@
 // Trains on MNIST's t10k files. Needs TANDEM_MNIST_DIR, the folder of the files.
-#include <gtest/gtest.h>
-
-#include <chrono>
-#include <cstdlib>
 #include <iostream>
-#include <string>
-#include <vector>
 
 #include <tandem/tests/examples/run_example.h>
 

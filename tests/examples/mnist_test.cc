@@ -1,11 +1,4 @@
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <filesystem>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
 
 #include <tandem/io/safetensors.h>
 #include <tandem/tests/data/idx_files.h>

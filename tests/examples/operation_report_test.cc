@@ -3,12 +3,7 @@
 #include <tandem/examples/collectives/operation_report.h>
 #include <tandem/examples/support/brief.h>
 #include <tandem/tandem.h>
-
-#include <limits>
-#include <stdexcept>
-#include <string>
-
-#include <gtest/gtest.h>
+#include <tandem/tests/support/test.h>
 
 namespace {
 
@@ -88,14 +83,14 @@ TEST(Brief, FormatsScalarsViewsAndMissingTensors) {
 }
 
 TEST(PrintTable, PrintsOneRowPerRank) {
-  testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStdout();
   td::distributed::run_threads(3, [](td::distributed::Context& ctx) {
     OperationReport report("op", "group.op(x)", "what it means");
     report.show("x", td::full({ctx.rank()}, ctx.rank()));
     report.check("after", td::tensor({1.0}), {1});
     print_table(report, *ctx.group());
   });
-  EXPECT_EQ(testing::internal::GetCapturedStdout(),
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(),
             "group.op(x)\n"
             "    what it means\n"
             "            x      after\n"

@@ -1,14 +1,9 @@
 // Unwritable outputs are detected before the first step; outputs that become unwritable later do not lose the weights.
-#include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <cerrno>
 #include <csignal>
-#include <filesystem>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include <tandem/io/safetensors.h>
 #include <tandem/tests/data/idx_files.h>

@@ -1,10 +1,4 @@
 // Checkpoints of the examples: resuming from them, rejected flags, and the other files of a run.
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <string>
-#include <vector>
-
 #include <tandem/io/safetensors.h>
 #include <tandem/tests/data/idx_files.h>
 #include <tandem/tests/examples/run_example.h>

@@ -1,16 +1,5 @@
 #include <tandem/tests/examples/run_example.h>
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <limits>
-#include <sstream>
-
 #include <tandem/data/image.h>
 #include <tandem/io/safetensors.h>
 #include <tandem/ops/elementwise.h>

@@ -1,12 +1,8 @@
 // Runs an example and reads its output.
 #pragma once
 
-#include <chrono>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include <tandem/tests/support/subprocess.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem::testing_support {
 

@@ -1,14 +1,9 @@
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <string>
-#include <string_view>
-
 #include <tandem/examples/language_model/documentation.h>
 #include <tandem/examples/language_model/sample.h>
 #include <tandem/models/gpt2.h>
 #include <tandem/models/lstm.h>
 #include <tandem/tandem.h>
+#include <tandem/tests/support/test.h>
 
 namespace {
 

@@ -4,21 +4,7 @@
 // their bytes. Backward of a result also returns or throws an Error.
 //
 // TANDEM_FUZZ_ROUNDS (default 40) is the number of calls per declaration, TANDEM_FUZZ_SEED changes the arguments.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <functional>
-#include <random>
-#include <string>
-#include <vector>
-
-#include <tandem/autograd/engine.h>
 #include <tandem/base/env.h>
-#include <tandem/ops/move.h>
-#include <tandem/tensor/allocator.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/generator.h>
 #include <tandem/tests/ops/op_cases.h>
 
 namespace tandem::testing { namespace {

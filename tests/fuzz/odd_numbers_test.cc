@@ -1,15 +1,9 @@
 // Operations, layers, models, datasets and schedules with odd numbers as sizes, counts, positions and elements: each
 // call returns or throws an Error. With UndefinedBehaviorSanitizer no arithmetic overflows.
-#include <gtest/gtest.h>
-
 #include <bit>
-#include <cstdlib>
-#include <functional>
-#include <iterator>
 #include <new>
 #include <regex>
 #include <span>
-#include <vector>
 
 #include <tandem/models/dcgan.h>
 #include <tandem/models/ddpm_unet.h>
@@ -23,7 +17,7 @@
 #include <tandem/models/unet.h>
 #include <tandem/models/vision_transformer.h>
 #include <tandem/tandem.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/test.h>
 #include <tandem/train/metrics.h>
 #include <tandem/train/plot.h>
 

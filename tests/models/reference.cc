@@ -1,17 +1,11 @@
 #include <tandem/tests/models/reference.h>
 
-#include <algorithm>
-#include <cmath>
-#include <map>
-#include <set>
-
-#include <gtest/gtest.h>
-
 #include <tandem/autograd/grad_mode.h>
 #include <tandem/io/safetensors.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/math.h>
 #include <tandem/tests/nn/drawn.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem::testing {
 

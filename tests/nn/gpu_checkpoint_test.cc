@@ -1,11 +1,6 @@
 // Checkpoints on a GPU, whose random numbers and memory are the device's.
 #include <tandem/nn/checkpoint.h>
 
-#include <gtest/gtest.h>
-
-#include <optional>
-#include <vector>
-
 #include <tandem/autograd/engine.h>
 #include <tandem/nn/layers.h>
 #include <tandem/ops/activation.h>
@@ -18,6 +13,7 @@
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 

@@ -3,11 +3,6 @@
 #include <tandem/nn/sync_batch_norm.h>
 
 #include <mutex>
-#include <numeric>
-#include <optional>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <tandem/distributed/context.h>
 #include <tandem/distributed/launch.h>

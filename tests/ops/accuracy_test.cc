@@ -2,19 +2,7 @@
 // TANDEM_ACCURACY_STRIDE-th (default: 16381st) float32 and all numbers of half types; of two operands, all pairs of
 // kSide numbers of the dtype.
 #include <bit>
-#include <cmath>
-#include <cstdlib>
-#include <cstring>
-#include <fstream>
-#include <map>
-#include <sstream>
-#include <string>
-#include <vector>
 
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/grad_mode.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/ops/op_cases.h>
 
 namespace tandem::testing { namespace {

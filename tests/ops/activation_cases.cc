@@ -1,13 +1,3 @@
-#include <algorithm>
-#include <cmath>
-#include <functional>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <tandem/ops/activation.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/random.h>
 #include <tandem/tests/ops/activation_reference.h>
 #include <tandem/tests/ops/op_cases.h>
 

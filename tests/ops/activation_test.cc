@@ -1,19 +1,7 @@
-#include <tandem/ops/activation.h>
-
-#include <cmath>
-#include <functional>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/engine.h>
-#include <tandem/ops/compare.h>
-#include <tandem/ops/elementwise.h>
 #include <tandem/ops/elementwise/activation_functions.h>
-#include <tandem/ops/math.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/ops/activation_reference.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

@@ -1,14 +1,4 @@
-#include <tandem/ops/addmm_split.h>
-
-#include <array>
-#include <cmath>
-#include <set>
-
-#include <tandem/autograd/engine.h>
-#include <tandem/autograd/gradcheck.h>
 #include <tandem/base/trace.h>
-#include <tandem/ops/comm.h>
-#include <tandem/ops/matmul.h>
 #include <tandem/tests/ops/four_devices.h>
 
 namespace tandem::testing { namespace {

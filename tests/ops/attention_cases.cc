@@ -1,9 +1,3 @@
-#include <string>
-#include <vector>
-
-#include <tandem/ops/attention.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/random.h>
 #include <tandem/tests/ops/attention_reference.h>
 #include <tandem/tests/ops/op_cases.h>
 

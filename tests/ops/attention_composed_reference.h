@@ -1,19 +1,7 @@
 // Comparisons of attention with operations that it is composed of.
 #pragma once
 
-#include <cmath>
-#include <functional>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/engine.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/matmul.h>
-#include <tandem/ops/softmax.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/ops/attention_reference.h>
-#include <tandem/tests/support/op_case.h>
 
 namespace tandem::testing { namespace attention {
 

@@ -1,23 +1,6 @@
 // Options of attention: bands, groups of heads, dropout.
-#include <tandem/ops/attention.h>
-
-#include <limits>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/engine.h>
-#include <tandem/autograd/gradcheck.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/matmul.h>
-#include <tandem/ops/random.h>
-#include <tandem/ops/softmax.h>
-#include <tandem/ops/view.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/generator.h>
 #include <tandem/tests/ops/attention_composed_reference.h>
 #include <tandem/tests/ops/attention_reference.h>
-#include <tandem/tests/support/op_case.h>
 
 namespace tandem::testing { namespace {
 

@@ -1,13 +1,8 @@
 // Attention by its formula, in float64.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
-#include <vector>
-
-#include <tandem/ops/attention.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace attention {
 

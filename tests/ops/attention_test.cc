@@ -1,25 +1,6 @@
-#include <tandem/ops/attention.h>
-
-#include <cmath>
-#include <limits>
-#include <tuple>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/engine.h>
-#include <tandem/autograd/gradcheck.h>
 #include <tandem/ops/attention/attention_kernels.h>
-#include <tandem/ops/compare.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/softmax.h>
-#include <tandem/ops/view.h>
-#include <tandem/tensor/allocator.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/primitives.h>
 #include <tandem/tests/ops/attention_composed_reference.h>
 #include <tandem/tests/ops/attention_reference.h>
-#include <tandem/tests/support/op_case.h>
 
 namespace tandem::testing { namespace {
 

@@ -1,18 +1,6 @@
 // Autocast and half types, in addition to the checks of each operation in op_checks_test.cc.
-#include <cmath>
-
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/engine.h>
-#include <tandem/ops/attention.h>
-#include <tandem/ops/cast.h>
-#include <tandem/ops/conv.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/matmul.h>
-#include <tandem/ops/norm.h>
-#include <tandem/ops/reduce.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

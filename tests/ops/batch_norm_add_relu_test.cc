@@ -1,20 +1,7 @@
 // Backward of batch_norm_add_relu, which on GPUs reads a bit mask where all accesses have 16 bytes.
-#include <algorithm>
-#include <cmath>
-#include <limits>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/autograd/checkpoint.h>
-#include <tandem/autograd/engine.h>
-#include <tandem/autograd/grad_mode.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/norm.h>
-#include <tandem/ops/view.h>
-#include <tandem/tensor/allocator.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

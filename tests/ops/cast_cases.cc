@@ -1,6 +1,4 @@
 
-#include <tandem/ops/cast.h>
-#include <tandem/ops/elementwise.h>
 #include <tandem/tests/ops/op_cases.h>
 
 namespace tandem::testing {

@@ -1,15 +1,5 @@
-#include <tandem/ops/cast.h>
-
-#include <algorithm>
-#include <cmath>
-#include <thread>
-#include <utility>
-#include <vector>
-
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/reduce.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

@@ -1,17 +1,4 @@
-#include <tandem/ops/comm.h>
-
-#include <atomic>
-#include <cmath>
-#include <functional>
-#include <stdexcept>
-
-#include <tandem/autograd/engine.h>
-#include <tandem/autograd/gradcheck.h>
 #include <tandem/base/parallel_for.h>
-#include <tandem/ops/cast.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/reduce.h>
-#include <tandem/ops/view.h>
 #include <tandem/tests/ops/four_devices.h>
 #include <tandem/tests/support/tree_sum.h>
 

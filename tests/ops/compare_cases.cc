@@ -1,13 +1,3 @@
-#include <array>
-#include <cmath>
-#include <functional>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <tandem/ops/compare.h>
-#include <tandem/ops/random.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/ops/op_cases.h>
 
 namespace tandem::testing {

@@ -1,5 +1,3 @@
-#include <tandem/ops/compare.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/ops/fixtures.h>
 
 namespace tandem::testing {

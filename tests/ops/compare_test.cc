@@ -1,10 +1,5 @@
-#include <tandem/ops/compare.h>
-
-#include <cmath>
-
-#include <tandem/ops/elementwise.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

@@ -1,27 +1,6 @@
 // The operations used most, in two realistic sizes each, with the same call in PyTorch:
 //
 //     ./bazelw run //benchmarks/ops -- --python PYTHON_WITH_TORCH
-#include <vector>
-
-#include <tandem/ops/activation.h>
-#include <tandem/ops/attention.h>
-#include <tandem/ops/cast.h>
-#include <tandem/ops/compare.h>
-#include <tandem/ops/conv.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/embedding.h>
-#include <tandem/ops/index.h>
-#include <tandem/ops/loss.h>
-#include <tandem/ops/math.h>
-#include <tandem/ops/matmul.h>
-#include <tandem/ops/norm.h>
-#include <tandem/ops/pool.h>
-#include <tandem/ops/random.h>
-#include <tandem/ops/reduce.h>
-#include <tandem/ops/scan.h>
-#include <tandem/ops/softmax.h>
-#include <tandem/ops/sort.h>
-#include <tandem/ops/view.h>
 #include <tandem/tests/ops/op_cases.h>
 
 namespace tandem::testing {

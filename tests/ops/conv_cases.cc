@@ -1,10 +1,3 @@
-#include <algorithm>
-#include <vector>
-
-#include <tandem/ops/conv.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/random.h>
-#include <tandem/ops/view.h>
 #include <tandem/tests/ops/op_cases.h>
 
 namespace tandem::testing {

@@ -1,25 +1,9 @@
-#include <tandem/ops/conv.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstdlib>
-#include <functional>
-#include <limits>
 #include <ostream>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/engine.h>
-#include <tandem/autograd/gradcheck.h>
 #include <tandem/base/trace.h>
 #include <tandem/ops/conv/conv_kernels.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/primitives.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem {
 

@@ -1,14 +1,4 @@
 // Random programs of copies and sums on four devices, compared with the same programs on one device.
-#include <algorithm>
-#include <atomic>
-#include <cmath>
-#include <memory>
-#include <random>
-#include <stdexcept>
-
-#include <tandem/ops/comm.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/view.h>
 #include <tandem/tests/ops/four_devices.h>
 
 namespace tandem::testing { namespace {

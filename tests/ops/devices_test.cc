@@ -1,20 +1,8 @@
 // Every operation of the registry: the errors for operands on different devices, and that a call uses only the device
 // of its operands.
 #include <gtest/gtest-spi.h>
-#include <gtest/gtest.h>
 
-#include <algorithm>
-#include <functional>
-#include <optional>
-#include <string>
-#include <vector>
-
-#include <tandem/autograd/engine.h>
 #include <tandem/base/rank_context.h>
-#include <tandem/ops/cast.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/generator.h>
 #include <tandem/tests/ops/four_devices.h>
 #include <tandem/tests/ops/op_cases.h>
 
@@ -58,8 +46,9 @@ std::vector<Tensor> make_operands(const Call& call, const std::vector<Device>& d
     if (!call[k]) continue;
     const DType own = call[k]->dtype.value_or(dtype);
     Dense values = random_dense(call[k]->shape, 100 + k, call[k]->low, call[k]->high);
-    if (!is_floating_point(own))
-      std::transform(values.values.begin(), values.values.end(), values.values.begin(), floor);
+    if (!is_floating_point(own)) {
+      for (double& value : values.values) value = std::floor(value);
+    }
     tensors[k] = make_tensor(values, own, layout, devices[devices.size() == 1 ? 0 : k]);
   }
   return tensors;

@@ -1,10 +1,3 @@
-#include <algorithm>
-#include <map>
-#include <string>
-#include <vector>
-
-#include <tandem/ops/matmul.h>
-#include <tandem/ops/random.h>
 #include <tandem/tests/ops/op_cases.h>
 
 namespace tandem::testing {

@@ -1,10 +1,3 @@
-#include <cmath>
-#include <functional>
-#include <utility>
-#include <vector>
-
-#include <tandem/ops/compare.h>
-#include <tandem/ops/elementwise.h>
 #include <tandem/tests/ops/op_cases.h>
 
 namespace tandem::testing {

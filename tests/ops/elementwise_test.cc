@@ -1,12 +1,6 @@
-#include <tandem/ops/elementwise.h>
-
-#include <cmath>
-#include <vector>
-
-#include <tandem/autograd/engine.h>
 #include <tandem/ops/elementwise/math_formulas.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

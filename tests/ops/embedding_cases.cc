@@ -1,8 +1,3 @@
-#include <vector>
-
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/embedding.h>
-#include <tandem/ops/random.h>
 #include <tandem/tests/ops/op_cases.h>
 
 namespace tandem::testing {

@@ -1,6 +1,3 @@
-#include <optional>
-
-#include <tandem/ops/embedding.h>
 #include <tandem/tests/ops/fixtures.h>
 
 namespace tandem::testing {

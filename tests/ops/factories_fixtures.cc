@@ -1,4 +1,3 @@
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/ops/fixtures.h>
 
 namespace tandem::testing {

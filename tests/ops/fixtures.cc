@@ -1,7 +1,5 @@
 #include <tandem/tests/ops/fixtures.h>
 
-#include <utility>
-
 #include <nlohmann/json.hpp>
 
 namespace tandem::testing {

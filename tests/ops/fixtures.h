@@ -10,19 +10,10 @@
 // The keys and the names of arguments are those of tools/fixtures/operations.py.
 #pragma once
 
-#include <functional>
-#include <map>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include <nlohmann/json_fwd.hpp>
 
-#include <tandem/ops/index.h>
-#include <tandem/ops/size2d.h>
-#include <tandem/tensor/tensor.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing {
 

@@ -1,22 +1,8 @@
 // tandem's operations repeat the calls of PyTorch that tools/fixtures/op_fixtures.py has recorded: results and
 // gradients are equal within rounding, for inputs of several layouts.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <set>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include <nlohmann/json.hpp>
 
-#include <tandem/autograd/engine.h>
 #include <tandem/io/safetensors.h>
-#include <tandem/ops/move.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/ops/fixtures.h>
 
 namespace tandem::testing { namespace {

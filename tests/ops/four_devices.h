@@ -1,16 +1,8 @@
 // The fixture of tests with several devices.
 #pragma once
 
-#include <array>
-#include <cstdint>
-
-#include <gtest/gtest.h>
-
-#include <tandem/tensor/allocator.h>
-#include <tandem/tensor/device.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/primitives.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing {
 

@@ -1,10 +1,4 @@
 // The own GEMM kernel for GPUs, without cuBLASLt.
-#include <algorithm>
-#include <cmath>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/ops/matmul/cublaslt_matmul.h>
 #include <tandem/ops/matmul/matmul_kernels.h>
 #include <tandem/tensor/primitives.h>

@@ -1,23 +1,14 @@
 // Choice of cuBLASLt's algorithm, in the emulation: by the heuristic, by the tuning file, by measuring.
+#include <cublasLt.h>
 #include <stdlib.h>
 
-#include <algorithm>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
-#include <string>
-#include <vector>
 
-#include <cublasLt.h>
 #include <cuda_emulation/control.h>
-#include <gtest/gtest.h>
 
-#include <tandem/base/error.h>
 #include <tandem/base/tuning.h>
-#include <tandem/ops/matmul.h>
 #include <tandem/tensor/cuda.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/ops.h>
 #include <tandem/tests/support/temporary_folder.h>
 
 namespace tandem { namespace {

@@ -1,18 +1,6 @@
 // group_norm, instance_norm and rms_norm.
-#include <cmath>
-#include <limits>
-#include <optional>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/engine.h>
 #include <tandem/ops/common/common.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/norm.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/ops/norm_reference.h>
-#include <tandem/tests/support/op_case.h>
 
 namespace tandem::testing { namespace {
 

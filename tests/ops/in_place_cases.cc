@@ -1,11 +1,3 @@
-#include <algorithm>
-#include <cmath>
-#include <functional>
-#include <string>
-#include <vector>
-
-#include <tandem/base/error.h>
-#include <tandem/ops/elementwise.h>
 #include <tandem/tests/ops/op_cases.h>
 
 namespace tandem::testing {

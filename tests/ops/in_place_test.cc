@@ -1,20 +1,6 @@
-#include <cmath>
-#include <optional>
-#include <tuple>
-#include <utility>
-#include <vector>
-
-#include <tandem/autograd/engine.h>
-#include <tandem/autograd/grad_mode.h>
-#include <tandem/ops/compare.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/index.h>
-#include <tandem/ops/math.h>
-#include <tandem/ops/reduce.h>
-#include <tandem/ops/view.h>
 #include <tandem/tensor/dlpack.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

@@ -1,10 +1,3 @@
-#include <algorithm>
-#include <vector>
-
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/index.h>
-#include <tandem/ops/random.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/ops/op_cases.h>
 #include <tandem/tests/ops/view_reference.h>
 

@@ -1,4 +1,3 @@
-#include <tandem/ops/index.h>
 #include <tandem/tests/ops/fixtures.h>
 
 namespace tandem::testing {

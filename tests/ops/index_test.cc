@@ -1,18 +1,5 @@
-#include <tandem/ops/index.h>
-
-#include <cmath>
-#include <functional>
-#include <limits>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/engine.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/view.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/primitives.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

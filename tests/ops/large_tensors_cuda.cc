@@ -1,30 +1,13 @@
 // Kernels on tensors of more than 2^32 elements: an index or offset of 32 bits would address other elements. The
 // emulated memory is sparse, and of each kernel only the first blocks run, whose grid-stride loops also reach rows near
 // the end.
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <vector>
-
 #include <cuda_emulation/control.h>
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include <tandem/ops/compare.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/embedding.h>
-#include <tandem/ops/index.h>
-#include <tandem/ops/loss.h>
-#include <tandem/ops/norm.h>
 #include <tandem/ops/pool/pool_cuda.h>
-#include <tandem/ops/reduce.h>
-#include <tandem/ops/softmax.h>
-#include <tandem/ops/view.h>
-#include <tandem/tensor/allocator.h>
 #include <tandem/tensor/cuda.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/primitives.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

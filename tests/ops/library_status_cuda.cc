@@ -1,31 +1,16 @@
 // Every status of cuBLASLt and cuDNN, returned by every call once: the result is computed by another algorithm or by
 // tandem's own kernels, with one warning per problem, or the operation throws.
-#include <algorithm>
-#include <cmath>
-#include <functional>
-#include <iostream>
-#include <string>
-#include <vector>
-
 #include <cublasLt.h>
-#include <cuda_emulation/control.h>
 #include <cudnn.h>
-#include <gtest/gtest.h>
 
-#include <tandem/autograd/engine.h>
-#include <tandem/autograd/grad_mode.h>
-#include <tandem/base/error.h>
-#include <tandem/ops/activation.h>
-#include <tandem/ops/attention.h>
-#include <tandem/ops/cast.h>
-#include <tandem/ops/conv.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/matmul.h>
-#include <tandem/ops/recurrent.h>
+#include <iostream>
+
+#include <cuda_emulation/control.h>
+
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/cuda_graph.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

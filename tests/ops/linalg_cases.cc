@@ -1,14 +1,3 @@
-#include <algorithm>
-#include <cmath>
-#include <utility>
-#include <vector>
-
-#include <tandem/ops/cast.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/linalg.h>
-#include <tandem/ops/random.h>
-#include <tandem/ops/reduce.h>
-#include <tandem/ops/view.h>
 #include <tandem/tests/ops/op_cases.h>
 
 namespace tandem::testing {
@@ -113,7 +102,6 @@ Dense squared_norms(const Dense& a) {
   return out;
 }
 
-Tensor square(const Tensor& x) { return x * x; }
 /// The squares of the elements of both tensors, which do not depend on the signs of vectors, in rows.
 Tensor squares(const Tensor& a, const Tensor& b) { return cat({square(a).flatten(), square(b).flatten()}); }
 

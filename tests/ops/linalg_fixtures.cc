@@ -1,7 +1,3 @@
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/linalg.h>
-#include <tandem/ops/math.h>
-#include <tandem/ops/view.h>
 #include <tandem/tests/ops/fixtures.h>
 
 namespace tandem::testing {

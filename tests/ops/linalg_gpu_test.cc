@@ -1,10 +1,5 @@
 // Linear algebra rejects tensors on GPUs.
-#include <tandem/ops/linalg.h>
-
-#include <gtest/gtest.h>
-
-#include <tandem/tensor/factories.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

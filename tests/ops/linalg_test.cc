@@ -1,19 +1,5 @@
-#include <tandem/ops/linalg.h>
-
-#include <cmath>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/engine.h>
-#include <tandem/ops/cast.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/index.h>
-#include <tandem/ops/matmul.h>
-#include <tandem/ops/reduce.h>
-#include <tandem/ops/view.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

@@ -1,11 +1,6 @@
 // References of operations on lines, the elements along one dimension.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <vector>
-
 #include <tandem/tests/support/op_case.h>
 
 namespace tandem::testing {

@@ -1,25 +1,7 @@
 // linear and its fused forms.
-#include <algorithm>
-#include <cmath>
-#include <limits>
-#include <optional>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/autograd/checkpoint.h>
-#include <tandem/autograd/engine.h>
-#include <tandem/autograd/grad_mode.h>
-#include <tandem/autograd/gradcheck.h>
-#include <tandem/ops/activation.h>
-#include <tandem/ops/cast.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/matmul.h>
-#include <tandem/ops/reduce.h>
-#include <tandem/ops/view.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/primitives.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

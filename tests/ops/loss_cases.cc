@@ -1,15 +1,5 @@
-#include <algorithm>
-#include <cmath>
-#include <functional>
 #include <numbers>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/loss.h>
-#include <tandem/ops/random.h>
-#include <tandem/ops/softmax.h>
 #include <tandem/tests/ops/op_cases.h>
 
 namespace tandem::testing {

@@ -1,4 +1,3 @@
-#include <tandem/ops/loss.h>
 #include <tandem/tests/ops/fixtures.h>
 
 namespace tandem::testing {

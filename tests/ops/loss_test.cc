@@ -1,20 +1,5 @@
-#include <tandem/ops/loss.h>
-
-#include <cmath>
-#include <limits>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/engine.h>
-#include <tandem/autograd/gradcheck.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/index.h>
-#include <tandem/ops/reduce.h>
-#include <tandem/ops/softmax.h>
-#include <tandem/ops/view.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

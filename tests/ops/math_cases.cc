@@ -1,15 +1,5 @@
-#include <algorithm>
-#include <cmath>
-#include <functional>
 #include <numbers>
-#include <utility>
-#include <vector>
 
-#include <tandem/base/error.h>
-#include <tandem/ops/compare.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/math.h>
-#include <tandem/ops/random.h>
 #include <tandem/tests/ops/op_cases.h>
 
 namespace tandem::testing {

@@ -1,14 +1,5 @@
-#include <tandem/ops/cast.h>
-#include <tandem/ops/math.h>
-
-#include <cmath>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/ops/elementwise.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

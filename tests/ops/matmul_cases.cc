@@ -1,15 +1,4 @@
-#include <algorithm>
-#include <cmath>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/matmul.h>
 #include <tandem/ops/matmul/matmul_kernels.h>
-#include <tandem/ops/random.h>
-#include <tandem/ops/view.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/ops/op_cases.h>
 
 namespace tandem::testing {

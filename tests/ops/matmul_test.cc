@@ -1,21 +1,7 @@
-#include <tandem/ops/matmul.h>
-
-#include <algorithm>
-#include <cmath>
-#include <limits>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/engine.h>
 #include <tandem/base/parallel_for.h>
-#include <tandem/ops/cast.h>
-#include <tandem/ops/elementwise.h>
 #include <tandem/ops/matmul/matmul_kernels.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/primitives.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

@@ -1,14 +1,7 @@
 // Member forms of operations compute what the free functions do.
 
-#include <gtest/gtest.h>
-
-#include <tandem/ops/compare.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/index.h>
-#include <tandem/ops/math.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/primitives.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

@@ -1,12 +1,7 @@
 // The memory order of results.
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/engine.h>
-#include <tandem/ops/cast.h>
 #include <tandem/ops/common/common.h>
-#include <tandem/ops/compare.h>
-#include <tandem/ops/elementwise.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem { namespace {
 

@@ -1,11 +1,3 @@
-#include <utility>
-#include <vector>
-
-#include <tandem/ops/addmm_split.h>
-#include <tandem/ops/comm.h>
-#include <tandem/ops/move.h>
-#include <tandem/ops/random.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/ops/op_cases.h>
 
 namespace tandem::testing {

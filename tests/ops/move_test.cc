@@ -1,19 +1,7 @@
-#include <tandem/ops/move.h>
-
-#include <atomic>
 #include <future>
-#include <stdexcept>
-#include <thread>
 
-#include <tandem/autograd/engine.h>
-#include <tandem/autograd/gradcheck.h>
 #include <tandem/base/chunked_work.h>
 #include <tandem/base/rank_context.h>
-#include <tandem/ops/comm.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/matmul.h>
-#include <tandem/ops/reduce.h>
-#include <tandem/ops/view.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tests/ops/four_devices.h>
 

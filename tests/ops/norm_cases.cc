@@ -1,14 +1,3 @@
-#include <algorithm>
-#include <cmath>
-#include <memory>
-#include <optional>
-#include <vector>
-
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/norm.h>
-#include <tandem/ops/random.h>
-#include <tandem/ops/view.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/ops/norm_reference.h>
 #include <tandem/tests/ops/op_cases.h>
 

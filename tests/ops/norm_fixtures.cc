@@ -1,7 +1,3 @@
-#include <optional>
-
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/norm.h>
 #include <tandem/tests/ops/fixtures.h>
 
 namespace tandem::testing {

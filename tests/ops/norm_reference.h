@@ -1,14 +1,8 @@
 // Batch and group norm by their formulas, in float64.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <optional>
-#include <vector>
-
-#include <tandem/ops/norm.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace norm {
 

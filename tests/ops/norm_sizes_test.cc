@@ -1,17 +1,8 @@
 // batch_norm and layer_norm at sizes around the limits of blocks and pieces, on the device under test, compared with
 // float64 on the CPU.
-#include <algorithm>
-#include <cmath>
-#include <functional>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/engine.h>
 #include <tandem/ops/common/common.h>
-#include <tandem/ops/norm.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

@@ -1,24 +1,6 @@
-#include <tandem/ops/norm.h>
-
-#include <cmath>
-#include <limits>
-#include <optional>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/engine.h>
-#include <tandem/ops/activation.h>
-#include <tandem/ops/cast.h>
 #include <tandem/ops/common/common.h>
-#include <tandem/ops/elementwise.h>
 #include <tandem/ops/norm/norm_functions.h>
-#include <tandem/ops/reduce.h>
-#include <tandem/ops/view.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/ops/norm_reference.h>
-#include <tandem/tests/support/op_case.h>
 
 namespace tandem::testing { namespace {
 

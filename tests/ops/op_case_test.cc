@@ -1,8 +1,6 @@
 // The checks of OpCase detect faults: each test plants a fault in an operation.
 #include <tandem/tests/support/op_case.h>
 
-#include <gtest/gtest.h>
-
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/tests/support/num_failures.h>

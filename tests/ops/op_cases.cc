@@ -1,10 +1,5 @@
 #include <tandem/tests/ops/op_cases.h>
 
-#include <map>
-
-#include <tandem/base/error.h>
-#include <tandem/ops/random.h>
-
 namespace tandem::testing {
 
 namespace {

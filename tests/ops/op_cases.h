@@ -11,15 +11,8 @@
 //     }
 #pragma once
 
-#include <functional>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <tandem/ops/cast.h>
-#include <tandem/tensor/tensor.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing {
 

@@ -1,24 +1,9 @@
 // Checks of every operation, for each case of the registry.
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <cctype>
 #include <cfenv>
-#include <cmath>
-#include <map>
-#include <optional>
 #include <ostream>
-#include <set>
-#include <string>
-#include <vector>
 
-#include <tandem/autograd/engine.h>
-#include <tandem/autograd/grad_mode.h>
 #include <tandem/base/parallel_for.h>
-#include <tandem/ops/cast.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/generator.h>
 #include <tandem/tests/ops/op_cases.h>
 #include <tandem/tests/support/num_failures.h>
 

@@ -1,18 +1,8 @@
 // Events that operations record in a trace.
-#include <gtest/gtest.h>
-
-#include <string>
-#include <vector>
-
-#include <tandem/autograd/grad_mode.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/base/trace.h>
-#include <tandem/ops/cast.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/matmul.h>
-#include <tandem/ops/reduce.h>
-#include <tandem/ops/view.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

@@ -1,11 +1,5 @@
 #include <tandem/tests/ops/operations_page.h>
 
-#include <algorithm>
-#include <fstream>
-#include <utility>
-#include <vector>
-
-#include <tandem/autograd/grad_mode.h>
 #include <tandem/tests/ops/fixtures.h>
 #include <tandem/tests/ops/op_cases.h>
 

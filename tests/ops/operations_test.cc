@@ -1,15 +1,5 @@
 // The registry is complete: it contains each declared operation, with a description and a benchmark.
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <cctype>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <set>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include <tandem/tests/ops/op_cases.h>
 #include <tandem/tests/ops/operations_page.h>

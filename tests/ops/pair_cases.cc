@@ -1,13 +1,3 @@
-#include <algorithm>
-#include <cmath>
-#include <functional>
-#include <utility>
-#include <vector>
-
-#include <tandem/base/error.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/math.h>
-#include <tandem/ops/random.h>
 #include <tandem/tests/ops/op_cases.h>
 
 namespace tandem::testing {

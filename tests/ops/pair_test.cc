@@ -1,14 +1,6 @@
 // Functions of two and three tensors: ties, signs, integers, special values and errors.
-#include <cmath>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/ops/compare.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/math.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

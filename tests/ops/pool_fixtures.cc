@@ -1,6 +1,3 @@
-#include <algorithm>
-
-#include <tandem/ops/pool.h>
 #include <tandem/tests/ops/fixtures.h>
 
 namespace tandem::testing {

@@ -1,7 +1,3 @@
-#include <vector>
-
-#include <tandem/ops/random.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/ops/op_cases.h>
 
 namespace tandem::testing {

@@ -1,4 +1,3 @@
-#include <tandem/ops/random.h>
 #include <tandem/tests/ops/fixtures.h>
 
 namespace tandem::testing {

@@ -1,21 +1,6 @@
 // In-place random numbers: members of Tensor.
-#include <cmath>
-#include <functional>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/ops/cast.h>
-#include <tandem/ops/compare.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/math.h>
-#include <tandem/ops/random.h>
-#include <tandem/ops/view.h>
-#include <tandem/tensor/allocator.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/generator.h>
-#include <tandem/tensor/primitives.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

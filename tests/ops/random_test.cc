@@ -1,21 +1,8 @@
-#include <tandem/ops/random.h>
-
-#include <algorithm>
-#include <cmath>
-#include <functional>
-#include <limits>
 #include <numbers>
-#include <utility>
-#include <vector>
 
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/engine.h>
 #include <tandem/base/parallel_for.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/primitives.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

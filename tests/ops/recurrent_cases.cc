@@ -1,13 +1,3 @@
-#include <algorithm>
-#include <cmath>
-#include <string>
-#include <vector>
-
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/random.h>
-#include <tandem/ops/recurrent.h>
-#include <tandem/ops/view.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/ops/op_cases.h>
 
 namespace tandem::testing {

@@ -1,13 +1,3 @@
-#include <algorithm>
-#include <cmath>
-#include <functional>
-#include <utility>
-#include <vector>
-
-#include <tandem/ops/compare.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/random.h>
-#include <tandem/ops/reduce.h>
 #include <tandem/tests/ops/op_cases.h>
 
 namespace tandem::testing {

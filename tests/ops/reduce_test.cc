@@ -1,18 +1,5 @@
-#include <tandem/ops/reduce.h>
-
-#include <cmath>
-#include <functional>
-#include <utility>
-#include <vector>
-
-#include <tandem/autograd/engine.h>
-#include <tandem/ops/cast.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/view.h>
-#include <tandem/tensor/allocator.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/primitives.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

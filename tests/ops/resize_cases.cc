@@ -1,11 +1,3 @@
-#include <algorithm>
-#include <cmath>
-#include <vector>
-
-#include <tandem/ops/pad.h>
-#include <tandem/ops/random.h>
-#include <tandem/ops/resize.h>
-#include <tandem/ops/view.h>
 #include <tandem/tests/ops/op_cases.h>
 #include <tandem/tests/ops/view_reference.h>
 

@@ -1,7 +1,3 @@
-#include <string>
-
-#include <tandem/ops/pad.h>
-#include <tandem/ops/resize.h>
 #include <tandem/tests/ops/fixtures.h>
 
 namespace tandem::testing {

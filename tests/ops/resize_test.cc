@@ -1,15 +1,6 @@
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/engine.h>
 #include <tandem/ops/common/common.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/pad.h>
-#include <tandem/ops/resize.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

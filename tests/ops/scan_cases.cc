@@ -1,10 +1,3 @@
-#include <tandem/ops/scan.h>
-
-#include <algorithm>
-#include <cmath>
-#include <functional>
-
-#include <tandem/ops/random.h>
 #include <tandem/tests/ops/line_reference.h>
 #include <tandem/tests/ops/op_cases.h>
 

@@ -1,13 +1,4 @@
 // Cases of ops/index/scatter.cc.
-#include <algorithm>
-#include <cmath>
-#include <functional>
-#include <vector>
-
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/index.h>
-#include <tandem/ops/random.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/ops/op_cases.h>
 #include <tandem/tests/ops/view_reference.h>
 

@@ -1,11 +1,3 @@
-#include <algorithm>
-#include <cmath>
-#include <limits>
-#include <vector>
-
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/softmax.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/ops/op_cases.h>
 
 namespace tandem::testing {

@@ -1,15 +1,5 @@
-#include <tandem/ops/softmax.h>
-
-#include <algorithm>
-#include <cmath>
-#include <limits>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/ops/cast.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

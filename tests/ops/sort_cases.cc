@@ -1,12 +1,3 @@
-#include <tandem/ops/sort.h>
-
-#include <algorithm>
-#include <functional>
-#include <numeric>
-#include <utility>
-
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/random.h>
 #include <tandem/tests/ops/line_reference.h>
 #include <tandem/tests/ops/op_cases.h>
 

@@ -1,15 +1,5 @@
-#include <tandem/ops/sort.h>
-
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <vector>
-
-#include <tandem/autograd/engine.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/view.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

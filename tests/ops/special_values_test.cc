@@ -1,22 +1,8 @@
 // Elementwise operations at zeros, infinities, NaN, subnormal and the largest numbers, compared with PyTorch 2.15:
 // values, gradients and second gradients. tools/fixtures/make_fixtures.py writes the fixture.
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <functional>
-#include <map>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <tandem/autograd/engine.h>
 #include <tandem/io/safetensors.h>
-#include <tandem/ops/activation.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/math.h>
-#include <tandem/ops/move.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

@@ -1,12 +1,4 @@
 // Cases of ops/index/tensor_index.cc, and of nonzero and take_along_dim.
-#include <functional>
-#include <vector>
-
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/index.h>
-#include <tandem/ops/random.h>
-#include <tandem/ops/view.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/ops/op_cases.h>
 #include <tandem/tests/ops/view_reference.h>
 

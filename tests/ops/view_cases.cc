@@ -1,10 +1,3 @@
-#include <functional>
-#include <utility>
-#include <vector>
-
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/random.h>
-#include <tandem/ops/view.h>
 #include <tandem/tests/ops/op_cases.h>
 #include <tandem/tests/ops/view_reference.h>
 

@@ -1,13 +1,8 @@
 // References of operations that select elements: which element of the input each element of the result is.
 #pragma once
 
-#include <algorithm>
-#include <functional>
-#include <numeric>
-#include <utility>
-#include <vector>
-
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing {
 

@@ -1,10 +1,5 @@
-#include <tandem/ops/view.h>
-
-#include <tandem/autograd/engine.h>
-#include <tandem/ops/conv.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

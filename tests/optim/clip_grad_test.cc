@@ -1,16 +1,7 @@
 #include <tandem/optim/clip_grad.h>
 
-#include <cmath>
-#include <limits>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/base/error.h>
 #include <tandem/base/parallel_for.h>
-#include <tandem/tensor/allocator.h>
 #include <tandem/tests/optim/gradients.h>
-#include <tandem/tests/support/error_text.h>
 
 namespace td = tandem;
 using td::optim::clip_grad_norm_;

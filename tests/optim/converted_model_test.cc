@@ -1,12 +1,8 @@
 // Optimizers whose model is converted to another dtype.
 
-#include <gtest/gtest.h>
-
 #include <tandem/nn/layers.h>
-#include <tandem/ops/reduce.h>
 #include <tandem/optim/adam.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem { namespace {
 

@@ -1,18 +1,8 @@
 #include <tandem/optim/grad_scaler.h>
 
-#include <limits>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/base/error.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/reduce.h>
 #include <tandem/optim/clip_grad.h>
 #include <tandem/optim/sgd.h>
 #include <tandem/tests/optim/gradients.h>
-#include <tandem/tests/support/error_text.h>
 
 namespace td = tandem;
 using td::optim::GradScaler;

@@ -1,12 +1,8 @@
 // Parameters with given gradients on the tested device.
 #pragma once
 
-#include <vector>
-
-#include <tandem/autograd/leaf.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/primitives.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing {
 

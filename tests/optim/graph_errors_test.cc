@@ -1,26 +1,12 @@
 // cuda::Graph: work that cannot be captured, and replays that are rejected because something changed after the capture.
 #include <tandem/tensor/cuda_graph.h>
 
-#include <functional>
-#include <iterator>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/leaf.h>
-#include <tandem/base/error.h>
 #include <tandem/nn/layers.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/loss.h>
-#include <tandem/ops/reduce.h>
 #include <tandem/optim/adam.h>
 #include <tandem/optim/sgd.h>
-#include <tandem/tensor/allocator.h>
 #include <tandem/tensor/cuda.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tests/optim/captured_training.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

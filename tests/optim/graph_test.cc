@@ -1,38 +1,15 @@
 // cuda::Graph: captured and replayed training steps give the same results as the steps without a graph.
 #include <tandem/tensor/cuda_graph.h>
 
-#include <limits>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/autograd/checkpoint.h>
-#include <tandem/autograd/grad_mode.h>
-#include <tandem/autograd/leaf.h>
-#include <tandem/base/error.h>
-#include <tandem/ops/attention.h>
-#include <tandem/ops/conv.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/embedding.h>
-#include <tandem/ops/loss.h>
-#include <tandem/ops/matmul.h>
-#include <tandem/ops/norm.h>
-#include <tandem/ops/pool.h>
-#include <tandem/ops/random.h>
-#include <tandem/ops/reduce.h>
-#include <tandem/ops/view.h>
 #include <tandem/optim/adam.h>
 #include <tandem/optim/clip_grad.h>
 #include <tandem/optim/grad_scaler.h>
 #include <tandem/optim/schedules.h>
 #include <tandem/optim/sgd.h>
-#include <tandem/tensor/allocator.h>
 #include <tandem/tensor/cuda.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/primitives.h>
 #include <tandem/tests/optim/captured_training.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/ops.h>
 
 namespace tandem::testing { namespace {
 

@@ -1,18 +1,9 @@
 // float16 and bfloat16 parameters, whose float32 masters the optimizers keep.
 
-#include <cmath>
-#include <limits>
-#include <optional>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/optim/clip_grad.h>
 #include <tandem/optim/grad_scaler.h>
 #include <tandem/tests/optim/gradients.h>
 #include <tandem/tests/optim/optimizers.h>
-#include <tandem/tests/support/error_text.h>
 
 namespace tandem::testing { namespace {
 

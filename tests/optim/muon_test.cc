@@ -1,18 +1,7 @@
 #include <tandem/optim/muon.h>
 
-#include <cmath>
-#include <map>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/io/safetensors.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/matmul.h>
-#include <tandem/ops/view.h>
 #include <tandem/tests/optim/gradients.h>
-#include <tandem/tests/support/error_text.h>
 
 namespace tandem::testing { namespace {
 

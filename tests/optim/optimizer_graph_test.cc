@@ -1,12 +1,7 @@
 // Captured and replayed steps of every optimizer give the same parameters and states as the steps without a
 // cuda::Graph.
 
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/tensor/cuda_graph.h>
-#include <tandem/tensor/primitives.h>
 #include <tandem/tests/optim/gradients.h>
 #include <tandem/tests/optim/optimizers.h>
 

@@ -1,12 +1,5 @@
 // Compares options and trajectories of all optimizers with PyTorch's (tools/fixtures/make_fixtures.py).
 
-#include <algorithm>
-#include <cmath>
-#include <map>
-#include <string>
-
-#include <gtest/gtest.h>
-
 #include <tandem/io/safetensors.h>
 #include <tandem/tests/optim/gradients.h>
 #include <tandem/tests/optim/optimizers.h>

@@ -1,22 +1,11 @@
 // Tests of every optimizer.
 
-#include <cmath>
-#include <limits>
-#include <memory>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/base/error.h>
 #include <tandem/base/parallel_for.h>
 #include <tandem/base/trace.h>
 #include <tandem/io/state_file.h>
 #include <tandem/optim/grad_scaler.h>
-#include <tandem/tensor/allocator.h>
 #include <tandem/tests/optim/gradients.h>
 #include <tandem/tests/optim/optimizers.h>
-#include <tandem/tests/support/error_text.h>
 
 namespace tandem::testing { namespace {
 

@@ -1,14 +1,6 @@
 // The optimizers that the typed tests of all optimizers use.
 #pragma once
 
-#include <cmath>
-#include <limits>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/optim/adadelta.h>
 #include <tandem/optim/adagrad.h>
 #include <tandem/optim/adam.h>
@@ -18,6 +10,7 @@
 #include <tandem/optim/radam.h>
 #include <tandem/optim/rmsprop.h>
 #include <tandem/optim/sgd.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem::testing {
 

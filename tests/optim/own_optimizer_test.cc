@@ -1,18 +1,9 @@
 // An optimizer that is not part of tandem, in at most 60 lines.
 #include <tandem/tests/extension/sign_sgd.h>
 
-#include <algorithm>
-#include <fstream>
-#include <iterator>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/optim/define_optimizer.h>
 #include <tandem/optim/schedules.h>
 #include <tandem/tests/optim/gradients.h>
-#include <tandem/tests/support/error_text.h>
 
 namespace tandem::testing { namespace {
 

@@ -1,32 +1,14 @@
 // The copies of float32 parameters that autocast uses on GPUs: they always equal the rounded parameters.
 #include <tandem/autograd/rounded_copy.h>
 
-#include <limits>
-#include <stdexcept>
-#include <string>
-
-#include <gtest/gtest.h>
-
-#include <tandem/autograd/grad_mode.h>
-#include <tandem/autograd/leaf.h>
-#include <tandem/base/error.h>
 #include <tandem/nn/layers.h>
-#include <tandem/ops/cast.h>
-#include <tandem/ops/conv.h>
-#include <tandem/ops/elementwise.h>
-#include <tandem/ops/matmul.h>
-#include <tandem/ops/random.h>
-#include <tandem/ops/reduce.h>
 #include <tandem/optim/adam.h>
 #include <tandem/optim/grad_scaler.h>
 #include <tandem/optim/muon.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/cuda_graph.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/primitives.h>
 #include <tandem/tests/optim/gradients.h>
 #include <tandem/tests/optim/optimizers.h>
-#include <tandem/tests/support/error_text.h>
 
 namespace tandem::testing { namespace {
 

@@ -1,12 +1,5 @@
 // Compares rates and momenta of all schedules with PyTorch's (tools/fixtures/schedules.py).
 
-#include <cmath>
-#include <map>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/io/safetensors.h>
 #include <tandem/optim/reduce_lr_on_plateau.h>
 #include <tandem/optim/schedules.h>

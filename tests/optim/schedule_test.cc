@@ -1,17 +1,9 @@
-#include <cmath>
-#include <string>
-#include <type_traits>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/optim/adagrad.h>
 #include <tandem/optim/adam.h>
 #include <tandem/optim/reduce_lr_on_plateau.h>
 #include <tandem/optim/schedules.h>
 #include <tandem/optim/sgd.h>
 #include <tandem/tests/optim/gradients.h>
-#include <tandem/tests/support/error_text.h>
 
 namespace td = tandem;
 using namespace td::optim;

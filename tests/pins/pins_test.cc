@@ -1,21 +1,11 @@
 // Hashes of results whose bits must not change: initial values, dropout, collectives and data-parallel training. They
 // are in pins.txt; `./bazelw run //tests/pins:pins_test -- --write $PWD/tests/pins/pins.txt` writes that file.
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <cstdint>
 #include <cstdio>
-#include <functional>
-#include <map>
-#include <memory>
-#include <sstream>
-#include <string>
-#include <tuple>
-#include <vector>
 
 #include <tandem/tandem.h>
 #include <tandem/tests/nn/layer_cases.h>
 #include <tandem/tests/support/temporary_folder.h>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 using td::DType;

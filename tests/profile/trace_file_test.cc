@@ -1,14 +1,5 @@
 #include <tandem/profile/trace_file.h>
-
-#include <gtest/gtest.h>
-
-#include <fstream>
-#include <iterator>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <tandem/base/error.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem::profile { namespace {
 
@@ -63,7 +54,7 @@ TEST(TraceFile, EmptyTraceGivesEmptyEventList) {
 }
 
 TEST(TraceFile, WrittenFileMatchesJsonText) {
-  const std::string path = testing::TempDir() + "/trace.json";
+  const std::string path = ::testing::TempDir() + "/trace.json";
   write_chrome_trace(path, {{"x", "step", 0, 0, 0, 1000, 0}});
   std::ifstream file(path);
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());

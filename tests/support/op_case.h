@@ -1,16 +1,8 @@
 // One description of a call of an operation, from which its tests follow.
 #pragma once
 
-#include <functional>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/tensor/tensor.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem::testing {
 

@@ -1,13 +1,5 @@
 #include <tandem/tensor/allocator.h>
-
-#include <algorithm>
-#include <cstring>
-#include <thread>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/base/error.h>
+#include <tandem/tests/support/test.h>
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -16,7 +8,7 @@
 namespace tandem { namespace {
 
 /// Each test uses its own CPU device, so that statistics contain nothing else.
-class Allocator : public testing::Test {
+class Allocator : public ::testing::Test {
  protected:
   void SetUp() override {
     set_cpu_device_count(2);

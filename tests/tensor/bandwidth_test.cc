@@ -1,14 +1,12 @@
 #include <tandem/tensor/bandwidth.h>
 
-#include <gtest/gtest.h>
-
-#include <tandem/base/error.h>
 #include <tandem/tensor/allocator.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 
-class Bandwidth : public testing::Test {
+class Bandwidth : public ::testing::Test {
  protected:
   void SetUp() override {
     set_cpu_device_count(4);

@@ -1,16 +1,10 @@
 #include <tandem/tensor/device.h>
 
-#include <functional>
-#include <sstream>
-#include <utility>
-
-#include <gtest/gtest.h>
-
 #include <tandem/tensor/allocator.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/cuda_graph.h>
 #include <tandem/tensor/factories.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 

@@ -1,15 +1,7 @@
 #include <tandem/tensor/dlpack.h>
 
-#include <cstdint>
-#include <limits>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/tensor/factories.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/test.h>
 #include <tandem/tests/tensor/dlpack_peer.h>
 
 namespace tandem { namespace {

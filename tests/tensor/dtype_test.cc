@@ -1,8 +1,5 @@
 #include <tandem/tensor/dtype.h>
-
-#include <sstream>
-
-#include <gtest/gtest.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 

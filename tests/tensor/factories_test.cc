@@ -1,10 +1,5 @@
 #include <tandem/tensor/factories.h>
-
-#include <cmath>
-
-#include <gtest/gtest.h>
-
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 

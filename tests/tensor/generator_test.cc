@@ -1,10 +1,7 @@
 #include <tandem/tensor/generator.h>
 
-#include <set>
-
-#include <gtest/gtest.h>
-
 #include <tandem/base/rank_context.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 
@@ -79,7 +76,7 @@ TEST(Generator, IncompleteStateChangesNothing) {
   EXPECT_EQ(generator.reserve(1).offset, 1u);
 }
 
-class DefaultGenerator : public testing::Test {
+class DefaultGenerator : public ::testing::Test {
  protected:
   RankContext context_;
   RankContext::Use use_{context_};

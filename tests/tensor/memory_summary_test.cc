@@ -1,14 +1,9 @@
 #include <tandem/tensor/memory_summary.h>
 
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/tensor/allocator.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 

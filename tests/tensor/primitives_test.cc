@@ -1,17 +1,9 @@
 #include <tandem/tensor/primitives.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <numeric>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/base/parallel_for.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/tensor/factories.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 

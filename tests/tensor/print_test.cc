@@ -1,9 +1,5 @@
-#include <cmath>
-#include <sstream>
-
-#include <gtest/gtest.h>
-
 #include <tandem/tensor/factories.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 

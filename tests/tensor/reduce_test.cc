@@ -1,15 +1,7 @@
 // Reductions by every operator and dtype at odd counts, compared with plain loops in the documented order.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <limits>
-#include <random>
-#include <vector>
-
 #include <tandem/base/half.h>
 #include <tandem/tensor/reduce.h>
+#include <tandem/tests/support/test.h>
 #include <tandem/tests/support/tree_sum.h>
 
 namespace tandem { inline namespace v0 { namespace primitives { namespace {

@@ -1,10 +1,5 @@
 #include <tandem/tensor/shape.h>
-
-#include <sstream>
-
-#include <gtest/gtest.h>
-
-#include <tandem/base/error.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 

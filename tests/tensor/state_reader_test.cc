@@ -1,11 +1,7 @@
 #include <tandem/tensor/state_reader.h>
 
-#include <string>
-
-#include <gtest/gtest.h>
-
 #include <tandem/tensor/factories.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 using td::State;

@@ -1,11 +1,7 @@
 #include <tandem/tensor/state.h>
 
-#include <string>
-
-#include <gtest/gtest.h>
-
 #include <tandem/tensor/factories.h>
-#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 

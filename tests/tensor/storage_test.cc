@@ -1,11 +1,5 @@
 #include <tandem/tensor/storage.h>
-
-#include <cstring>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <tandem/base/error.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 

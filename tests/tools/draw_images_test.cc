@@ -1,17 +1,10 @@
-#include <cmath>
-#include <filesystem>
-#include <map>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <tandem/data/digits.h>
 #include <tandem/data/image_folder.h>
 #include <tandem/data/shapes.h>
 #include <tandem/io/safetensors.h>
 #include <tandem/tests/support/subprocess.h>
 #include <tandem/tests/support/temporary_folder.h>
+#include <tandem/tests/support/test.h>
 
 namespace {
 

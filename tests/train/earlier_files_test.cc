@@ -1,14 +1,7 @@
 // Reads files of earlier versions, in tests/fixtures/earlier. Its README says how this program wrote them.
-#include <gtest/gtest.h>
-
-#include <cstdlib>
-#include <filesystem>
-#include <functional>
-#include <string>
-#include <vector>
-
 #include <tandem/tandem.h>
 #include <tandem/tests/support/temporary_folder.h>
+#include <tandem/tests/support/test.h>
 #include <tandem/train/trainer.h>
 
 namespace td = tandem;

@@ -1,10 +1,5 @@
 // A process that uses only its second GPU creates no context on the first one, on any thread. A separate program,
 // because contexts exist until the process ends.
-#include <gtest/gtest.h>
-
-#include <optional>
-#include <thread>
-
 #include <tandem/tensor/allocator.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/cuda/runtime.h>
@@ -12,6 +7,7 @@
 #include <tandem/tensor/cuda_memory.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/primitives.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 

@@ -1,16 +1,5 @@
 #include <tandem/tensor/cuda.h>
 
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include <tandem/base/error.h>
 #include <tandem/base/trace.h>
 #include <tandem/tensor/allocator.h>
 #include <tandem/tensor/cuda/device_error.h>

@@ -1,16 +1,13 @@
 // What tandem requests of CUDA, which only the emulation can report.
-#include <cstdlib>
-
 #include <cuda_emulation/control.h>
-#include <gtest/gtest.h>
 
-#include <tandem/base/error.h>
 #include <tandem/tensor/allocator.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/cuda/runtime.h>
 #include <tandem/tensor/cuda_graph.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/primitives.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 
