@@ -58,6 +58,5 @@ def merge(path, entries):
     entries = [entry for entry in kept if key(entry) not in new] + entries
     entries.sort(key=lambda entry: (entry["threads"], CASES.index(entry["case"])))
     with open(path, "w", encoding="utf-8") as file:
-        json.dump(entries, file, indent=1)
-        file.write("\n")
+        file.write("[\n" + ",\n".join(map(json.dumps, entries)) + "\n]\n")
     return entries
