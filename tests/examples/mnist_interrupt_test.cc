@@ -36,7 +36,7 @@ TEST(InterruptedTraining, SignalStopsAllRanksAfterTheSameStep) {
     job.send_signal(signal);
     const auto result = job.wait();
     EXPECT_EQ(result.status, 128 + signal);
-    EXPECT_EQ(without_core_note(result.err), "");
+    EXPECT_EQ(messages(result.err), "");
     const double steps = number_after(result.out, "\nstopped by a signal after step ");
     ASSERT_GE(steps, 15) << result.out;  // three epochs of five steps
     EXPECT_TRUE(result.out.ends_with("\nsaved " + out + "/model.safetensors\n")) << result.out;
@@ -65,7 +65,7 @@ TEST(InterruptedTraining, SecondSignalKillsTheJob) {
   job.send_signal(SIGTERM);  // a different signal: two pending SIGINT would be delivered once
   const auto result = job.wait();
   EXPECT_EQ(result.status, 130);
-  EXPECT_EQ(without_core_note(result.err), "");
+  EXPECT_EQ(messages(result.err), "");
   EXPECT_EQ(read_file(out + "/model.safetensors"), "");
 }
 

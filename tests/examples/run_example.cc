@@ -18,17 +18,8 @@ Arguments example_command(const std::string& name, Arguments arguments) {
 Subprocess::Result run_example(const std::string& name, const Arguments& arguments, const Variables& variables,
                                std::chrono::seconds bound) {
   Subprocess::Result result = Subprocess(example_command(name, arguments), variables).wait(bound);
-  result.err = without_core_note(result.err);
+  result.err = messages(result.err);
   return result;
-}
-
-std::string without_core_note(const std::string& err) {
-  std::string kept;
-  std::istringstream in(err);
-  for (std::string line; std::getline(in, line);) {
-    if (!line.ends_with("the ranks share cores")) kept += line + "\n";
-  }
-  return kept;
 }
 
 void write_small_data(const std::string& folder) {

@@ -15,8 +15,6 @@ Arguments example_command(const std::string& name, Arguments arguments);
 /// stderr.
 Subprocess::Result run_example(const std::string& name, const Arguments& arguments, const Variables& variables = {},
                                std::chrono::seconds bound = Subprocess::kBound);
-/// `err` without the note about ranks that share cores.
-std::string without_core_note(const std::string& err);
 
 /// Writes MNIST's t10k files, one of them compressed, with 50 images, which MnistDataset divides into 40 for training
 /// and 10 for testing. The bright rows of an image determine its class.
