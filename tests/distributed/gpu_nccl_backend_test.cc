@@ -283,8 +283,10 @@ TEST(NcclBackend, TimeoutIsReportedOnceAndFailsWork) {
 
 TEST(NcclBackendOf1, BlockingNcclModeIsRejected) {
   setenv("NCCL_COMM_BLOCKING", "1", 1);
-  const NcclBackend::Options options{
-      .device = Device::cuda(0), .who = "a rank", .latch = std::make_shared<FailureLatch>(ProcessGroupOptions{})};
+  const NcclBackend::Options options{.device = Device::cuda(0),
+                                     .who = "a rank",
+                                     .latch = std::make_shared<FailureLatch>(ProcessGroupOptions{}),
+                                     .on_failure = [](const std::string&, int) {}};
   EXPECT_THAT(error_text<ValueError>([&] { NcclBackend::join(options, NcclBackend::make_id(), Clock::now() + 20s); }),
               HasSubstr("NCCL_COMM_BLOCKING"));
   unsetenv("NCCL_COMM_BLOCKING");

@@ -24,8 +24,9 @@ OTHERS = {
     "a reference to the latch": ["Executor::latch_", "OperationWatch::latch_", "NcclBackend::Options::latch"],
     "the result of one operation": [
         "Operation::error", "Operation::ended", "Executor::ended_", "Operation::is_extended", "P2pRequest::failed", "GpuTask::error", "InFlightWork::is_lost",
-        "HierarchicalBackend::failed_", "CommHookPipeline::failure_",
+        "HierarchicalBackend::failed_",
     ],
+    "the error of a communication hook or of its all-reduce, which later buckets of the same hooks get": ["CommHookPipeline::failure_"],
     "an error that CUDA will throw, and may not": ["NcclBackendImpl::has_deferred_error_"],
     "this rank has ended its own part, see Backend::do_cancel": [
         "Connection::is_cancelled_", "MpiBackend::is_cancelled_", "NetworkBackend::is_cancelled_"],
