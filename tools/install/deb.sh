@@ -62,8 +62,9 @@ depends=$({
     dpkg -S "/usr/lib/$(uname -m)-linux-gnu/lib${flag#-l}.so" 2> /dev/null | cut -d: -f1
   done
   for library in $(ldd "$root/usr/bin/tandem-run" | awk '$3 ~ "^/" {print $3}'); do
+    package=$(dpkg -S "*$library" 2> /dev/null) || continue  # CUDA's libraries may belong to no package
     # shellcheck disable=SC2016  # dpkg's variables
-    dpkg-query -W -f '${Package} (>= ${source:Upstream-Version})\n' "$(dpkg -S "*$library" | cut -d: -f1)"
+    dpkg-query -W -f '${Package} (>= ${source:Upstream-Version})\n' "${package%%:*}"
   done
 } | sort -u | sed 's/^/, /' | tr -d '\n')
 
