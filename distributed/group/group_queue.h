@@ -36,7 +36,6 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
 
   /// `backend`: null while members are joining. `stall`: see OperationWatch.
   GroupQueue(const ProcessGroupOptions& options, std::unique_ptr<Backend> backend, std::chrono::milliseconds stall);
-
   ~GroupQueue();
   GroupQueue(const GroupQueue&) = delete;
   GroupQueue& operator=(const GroupQueue&) = delete;
