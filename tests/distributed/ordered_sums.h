@@ -19,10 +19,13 @@ class OrderedSums {
  public:
   /// For a group with these ranks by host, and `each` elements for each rank of a reduce_scatter.
   OrderedSums(const std::vector<std::vector<int>>& hosts, int64_t each, ReduceOp op) : each_(each), op_(op) {
-    int64_t world = 0;
-    for (const auto& host : hosts) world += static_cast<int64_t>(host.size());
-    for (int64_t i = 0; i < each * world; ++i) {
-      const float sum = testing::tree_sum(hosts, [&](int rank) { return static_cast<float>(term(rank, i)); });
+    size_t world = 0;
+    for (const auto& host : hosts) world += host.size();
+    terms_.resize(world);
+    for (int64_t i = 0; i < each * static_cast<int64_t>(world); ++i) {
+      for (size_t rank = 0; rank < world; ++rank) terms_[rank].push_back(term(static_cast<int>(rank), i));
+      const float sum = testing::tree_sum(
+          hosts, [&](int rank) { return static_cast<float>(terms_[static_cast<size_t>(rank)].back()); });
       expected_.push_back(static_cast<T>(op == ReduceOp::kAvg ? sum / static_cast<float>(world) : sum));
     }
   }
@@ -54,15 +57,14 @@ class OrderedSums {
     return static_cast<T>(static_cast<float>(x));
   }
   Tensor terms(const ProcessGroup& group, const Shape& shape) const {
-    std::vector<T> terms;
-    for (size_t i = 0; i < expected_.size(); ++i) terms.push_back(term(group.rank(), static_cast<int64_t>(i)));
-    return from_vector<T>(terms, shape);
+    return from_vector<T>(terms_[static_cast<size_t>(group.rank())], shape);
   }
   static std::vector<float> floats(const std::vector<T>& values) { return {values.begin(), values.end()}; }
   static std::vector<float> floats(const Tensor& x) { return floats(x.to_vector<T>()); }
 
   const int64_t each_;
   const ReduceOp op_;
+  std::vector<std::vector<T>> terms_;  // by rank
   std::vector<T> expected_;
 };
 
