@@ -92,11 +92,8 @@ class ClustersTest(unittest.TestCase):
     def start_daemon(self, host, *command):
         log = self.enterContext(open(f"{self.folder}/daemons.log", "a"))
         process = self.start(host, [shutil.which(command[0]), *command[1:]], stdout=log, stderr=log)
-
-        def stop():
-            process.terminate()
-            process.wait(30)
-        self.addCleanup(stop)
+        self.addCleanup(process.wait, 30)  # after terminate
+        self.addCleanup(process.terminate)
 
     def run_block(self, text, host=0):
         """Runs a shell block on a host; returns its output."""

@@ -26,20 +26,18 @@ def main():
                           files[-1])
     program = os.path.join(prefix, "program")
     installed.run("g++", "-Wall", "-Wextra", "-Werror", *files, "-o", program, *cflags, *libs)
-    launches = [[program, "--nproc", "2"]]
+    programs = [program]
     if os.path.exists(os.path.join(prefix, "lib", "libtandem_mpi.a")):
         with_mpi = installed.run("pkg-config", "--libs", "tandem_mpi", env=env).split()
         installed.run("g++", *files, "-o", program + "_mpi", *cflags, *with_mpi)
-        launches.append([program + "_mpi", "--nproc", "2"])
-        if not installed.run("ldd", program + "_mpi").count("libmpi.so"):
+        programs.append(program + "_mpi")
+        if "libmpi.so" not in installed.run("ldd", programs[-1]):
             sys.exit("the program is not linked with MPI")
-    for launch in launches:
-        printed = installed.run(*launch)
-        if printed != "learned on 2 ranks\n":
-            sys.exit("printed %r" % printed)
-    version = installed.run("pkg-config", "--modversion", "tandem", env=env)
-    if version != "0.1.0\n":
-        sys.exit("pkg-config printed version %r, expected 0.1.0" % version)
+    runs = [((path, "--nproc", "2"), "learned on 2 ranks\n") for path in programs]
+    for command, expected in runs + [(("pkg-config", "--modversion", "tandem"), "0.1.0\n")]:
+        printed = installed.run(*command, env=env)
+        if printed != expected:
+            sys.exit("%s printed %r, expected %r" % (" ".join(command), printed, expected))
 
 
 if __name__ == "__main__":
