@@ -1,5 +1,6 @@
 #include <tandem/distributed/launch/job_store.h>
 
+#include <tandem/base/env.h>
 #include <tandem/base/error.h>
 #include <tandem/distributed/rendezvous/socket.h>
 
@@ -8,8 +9,9 @@ namespace tandem { inline namespace v0 { namespace distributed {
 JobStore join_job_store(const RankEnvironment& env, std::chrono::milliseconds timeout) {
   JobStore job;
   if (env.hosts_store) {
-    // The master of a PyTorchJob may get MASTER_ADDR=localhost.
-    const bool unreachable = env.local_world_size < env.world_size && !loopback_hint(env.store_host).empty();
+    // The master of a PyTorchJob, a pod, may get MASTER_ADDR=localhost.
+    const bool unreachable = env_string("KUBERNETES_SERVICE_HOST") && env.local_world_size < env.world_size &&
+                             !loopback_hint(env.store_host).empty();
     try {
       job.server =
           std::make_unique<StoreServer>(StoreServerOptions{.host = unreachable ? "" : listening_address(env.store_host),
