@@ -10,7 +10,7 @@ int main(int argc, char** argv) {
     td::data::DataLoader loader(digits, {.batch_size = 64, .shuffle = true, .num_workers = 1, .device = ctx.device()},
                                 ctx);
 
-    td::nn::Sequential model(td::nn::Flatten(), td::nn::Linear(784, 128), td::nn::ReLU(), td::nn::Linear(128, 10));
+    td::nn::Sequential model{td::nn::Flatten(), td::nn::Linear(784, 128), td::nn::ReLU(), td::nn::Linear(128, 10)};
     model.to(ctx.device());
     td::DistributedDataParallel ddp(model, ctx.group());
     td::optim::AdamW adam(model.parameters(), {.lr = 3e-3});
