@@ -53,7 +53,7 @@ Advance Executor::advance_collective() {
   Backend* const backend = this->backend();
   try {
     if (!head.started) {
-      begin(head);
+      begin(head, known_);
       if (backend == nullptr) return Advance::kIdle;
       for (const CopyStep& copy : head.before) primitives::copy(copy.from, copy.to);
       head.started = true;
@@ -138,7 +138,7 @@ Advance Executor::start_messages(Backend* backend) {
     Message& message = *messages_[i];
     if (message.ended) continue;
     try {
-      begin(message);
+      begin(message, known_);
       if (backend == nullptr) continue;
       for (const CopyStep& copy : message.before) primitives::copy(copy.from, copy.to);
       backend->do_start_p2p(message.transfer);
@@ -171,11 +171,11 @@ void Executor::fail_messages(const GroupError& error) {
 
 // --- begin and end of an operation ---
 
-/// Does nothing if it has begun, except that it throws the failure of the group.
-void Executor::begin(Operation& operation) {
-  latch_->read(known_);
-  if (known_.has_failed_operation) throw known_.failure->error(": the group has already failed");
-  if (known_.failure && known_.failure->member == options_.rank) throw known_.failure->error();
+/// Does nothing if it has begun, except that it throws the failure of the group. `known`: of the calling thread.
+void Executor::begin(Operation& operation, FailureLatch::Known& known) {
+  latch_->read(known);
+  if (known.has_failed_operation) throw known.failure->error(": the group has already failed");
+  if (known.failure && known.failure->member == options_.rank) throw known.failure->error();
   if (operation.began != Clock::time_point()) return;
   watch_.begin(operation);
   recorder_.mark(operation, FlightRecorder::Time::kStarted, operation.began.time_since_epoch().count());
@@ -217,13 +217,15 @@ Operations& Executor::take_ended() {
 }
 
 void Executor::run_single_rank(CollectiveOperation& operation) {
+  FailureLatch::Known known;
+  known.version = 1;  // nothing has happened yet
   try {
-    begin(operation);
+    begin(operation, known);
     for (const CopyStep& copy : operation.before) primitives::copy(copy.from, copy.to);
     copy_single_rank(operation.collective);
     finish(operation);
   } catch (const GroupError& error) {
-    fail(operation, error, error.culprit());
+    set_error(operation, error, error.culprit());
   }
   if (operation.error) std::rethrow_exception(operation.error);
 }
@@ -279,6 +281,11 @@ void Executor::fail_if_needed(int64_t number, FunctionRef<bool(int rank)> needs)
 }
 
 void Executor::fail(Operation& operation, const GroupError& error, int culprit) {
+  set_error(operation, error, culprit);
+  latch_->read(known_);
+}
+
+void Executor::set_error(Operation& operation, const GroupError& error, int culprit) {
   const std::string text = str(rank_label(options_), " ", operation.title(), error.what());
   operation.error = error.headline().empty()
                         ? std::make_exception_ptr(CommError(text, own_job_rank(), error.culprit(), operation.number()))
@@ -287,7 +294,6 @@ void Executor::fail(Operation& operation, const GroupError& error, int culprit) 
   operation.ended = true;
   const bool is_mismatch = error.what() == ": " + error.reason();
   fail_group({.culprit = culprit, .reason = error.reason(), .is_mismatch = is_mismatch}, true);
-  latch_->read(known_);
 }
 
 /// Of an error that is not the group's: another rank's, if it is of a message between GPUs.

@@ -38,6 +38,8 @@ class Executor {
   void set_backend(std::unique_ptr<Backend> backend);
   /// See Backend::do_cancel.
   void cancel();
+  /// Runs the operation at once. For a group of one rank with a GPU.
+  void run_single_rank(CollectiveOperation& operation);
   /// Fails the group, unless it has failed already. `is_of_operation`: an operation of this rank fails.
   void fail_group(Failure failure, bool is_of_operation = false);
 
@@ -52,18 +54,18 @@ class Executor {
   Clock::time_point wake_at() const;
   /// Finishes the operations that have ended, and removes them. The result is valid until the next call.
   Operations& take_ended();
-  void run_single_rank(CollectiveOperation& operation);
 
  private:
   Advance advance_collective();
   bool prefetch_signatures();
   Advance advance_messages();
   Advance start_messages(Backend* backend);
-  void begin(Operation& operation);
+  void begin(Operation& operation, FailureLatch::Known& known);
   void finish(Operation& operation);
   bool knows_ends();
   void fail_if_needed(int64_t number, FunctionRef<bool(int rank)> needs);
   void fail(Operation& operation, const GroupError& error, int culprit);
+  void set_error(Operation& operation, const GroupError& error, int culprit);
   void fail(Operation& operation, const std::exception_ptr& error);
   void fail_messages(const GroupError& error);
 

@@ -26,6 +26,7 @@ std::shared_ptr<CollectiveOperation> consistency_check_of(const CollectiveOperat
   auto check = std::make_shared<CollectiveOperation>();
   Collective& c = check->collective;
   c = operation.collective;
+  c.kept = &check->kept;
   c.device = {};
   c.input = nullptr;
   c.output = nullptr;

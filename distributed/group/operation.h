@@ -66,7 +66,7 @@ struct Operation {
   Clock::time_point next_report = Clock::time_point::max();  ///< time of the next stall report
   int num_reports = 0;
   bool is_report_delayed = false;  ///< next_report was delayed, so that a lower rank may report first
-  bool is_extended = false;        ///< the deadline was extended once, see expire()
+  bool is_extended = false;        ///< the deadline was extended once, see OperationWatch::find_late()
 
  protected:
   Operation() = default;

@@ -243,18 +243,14 @@ ncclComm_t Communicator::handle() const {
 /// Waits until NCCL has enqueued a call on the GPU. Releases the mutex between polls, so that abort() can run.
 void Communicator::settle(std::unique_lock<std::mutex>& lock, ncclResult_t result, const char* call) {
   check_nccl(result, call, handle_);
-  makes_links_ = result == ncclInProgress;
-  while (makes_links_) {
-    ncclResult_t state = ncclSuccess;
-    const ncclResult_t looked = ncclCommGetAsyncError(handle_, &state);
-    makes_links_ = looked == ncclSuccess && state == ncclInProgress;
-    check_nccl(looked, "ncclCommGetAsyncError", handle_);
+  // Until then only status queries and abort are allowed.
+  for (ncclResult_t state = result; state == ncclInProgress;) {
+    check_nccl(ncclCommGetAsyncError(handle_, &state), "ncclCommGetAsyncError", handle_);
     check_nccl(state, call, handle_);
-    if (!makes_links_) return;
+    if (state != ncclInProgress) return;
     lock.unlock();
     std::this_thread::yield();
     lock.lock();
-    makes_links_ = handle_ != nullptr;
     handle();
   }
 }

@@ -57,7 +57,6 @@ class Communicator {
 
   std::mutex mutex_;             // guards the members below; held during NCCL calls on handle_
   ncclComm_t handle_ = nullptr;  // null after abort() or end()
-  bool makes_links_ = false;     // an NCCL call is in progress: only status queries and abort are allowed
 };
 
 }}}  // namespace tandem::v0::distributed

@@ -2,7 +2,7 @@
 // own. Private to distributed/.
 //
 // An NcclBackend only moves data. The group's CPU backend detects failed ranks and mismatched calls: it compares the
-// signature of every collective concurrently with the transfer (consistency check, group_gpu.cc), and checks deadlines
+// signature of every collective concurrently with the transfer (consistency check, gpu_group.cc), and checks deadlines
 // until all ranks have started the collective. From then on the watchdog thread of the backend checks the deadline.
 //
 // A collective starts on the NCCL stream when the work that is already enqueued on the caller's current stream is

@@ -14,7 +14,6 @@
 #include <map>
 #include <mutex>
 #include <new>
-#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -23,23 +22,13 @@
 #include <tandem/base/error.h>
 #include <tandem/distributed/backends/collective.h>
 #include <tandem/distributed/rendezvous/rendezvous.h>
+#include <tandem/distributed/rendezvous/wire.h>
 
 namespace tandem { inline namespace v0 { namespace distributed::shm {
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-std::string random_token() {
-  std::random_device random;
-  std::string token;
-  for (int i = 0; i < 4; ++i) {
-    char part[9];
-    std::snprintf(part, sizeof(part), "%08x", random());
-    token += part;
-  }
-  return token;
-}
 
 /// Constructs the rank's header, so that peers find it initialized. Rings and channels cost no memory until they are
 /// used.
@@ -75,7 +64,7 @@ std::shared_ptr<Mapping> join_threads(const ProcessGroupOptions& options, const 
     mapping->segments.resize(static_cast<size_t>(options.world_size));
     for (std::byte*& segment : mapping->segments) segment = map_memory(-1, layout.total, true);
     mapping->doorbells = map_memory(-1, static_cast<size_t>(options.world_size) * page_bytes(), true);
-    const std::string token = random_token();
+    const std::string token = wire::token_to_hex(wire::random_token());
     {
       std::lock_guard lock(offers().mutex);
       offers().by_token[token] = mapping;
@@ -196,7 +185,7 @@ std::vector<SharedFile> exchange_as_host(const ProcessGroupOptions& options, Sha
   socklen_t size = sizeof(address);
   getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size);
   const std::string name(address.sun_path + 1, size - offsetof(sockaddr_un, sun_path) - 1);
-  const std::string token = random_token();
+  const std::string token = wire::token_to_hex(wire::random_token());
   rendezvous.set("host", str(host_identity(options), " ", name, " ", token));
 
   std::vector<SharedFile> files(static_cast<size_t>(options.world_size));
