@@ -125,7 +125,10 @@ void FailureLatch::set(const Failure& failure, bool is_of_operation) {
   std::unique_lock lock(mutex_);
   const std::shared_ptr<Store> store = options_.store;
   lock.unlock();
-  if (is_first && store != nullptr) store->offer(key(), encode(failure));
+  // Other ranks detect themselves that members are missing.
+  const bool is_known_to_all =
+      failure.is_joining && failure.culprit >= 0 && failure.culprit != job_rank(options_, options_.rank);
+  if (is_first && !is_known_to_all && store != nullptr) store->offer(key(), encode(failure));
 }
 
 void FailureLatch::change(const std::function<void(Known&)>& f) {

@@ -1,6 +1,7 @@
 #include <tandem/distributed/group/group_queue.h>
 
 #include <algorithm>
+#include <utility>
 
 #include <tandem/base/rank_context.h>
 #include <tandem/base/trace.h>
@@ -47,12 +48,19 @@ DeferCompletions::~DeferCompletions() { defers_completions = previous; }
 GroupQueue::GroupQueue(const ProcessGroupOptions& options, std::unique_ptr<Backend> backend,
                        std::chrono::milliseconds stall)
     : executor_(options, std::move(backend), stall, mutex_) {
-  executor_.latch()->listen([this](const FailureLatch::Known& known) {
+  const auto listener = [this, is_written = false](const FailureLatch::Known& known) mutable {
     wake();
     const auto cause = known.cause(executor_.options());
-    if (!cause || cause->member == executor_.options().rank) return;  // fail_group() records this rank's own failure
+    // fail_group() records this rank's own failure.
+    if (!cause || cause->member == executor_.options().rank || std::exchange(is_written, true)) return;
     executor_.recorder().write(failure_text("failed:", cause->culprit, cause->reason), false);
-  });
+  };
+  try {
+    executor_.latch()->listen(listener);
+  } catch (...) {
+    executor_.latch()->close();
+    throw;
+  }
 }
 
 GroupQueue::~GroupQueue() { executor_.latch()->close(); }
@@ -83,7 +91,7 @@ void GroupQueue::enqueue(std::shared_ptr<Operation> operation, bool starts_now) 
 
 /// Notifies the thread that runs the group, or looks after it while members are joining.
 void GroupQueue::notify() {
-  has_arrivals_.store(true);
+  news_.fetch_add(1);
   if (Backend* const backend = executor_.backend()) {
     // Either this thread sees the sleeper, or the sleeper, which checks again after it has registered, sees the news.
     if (sleepers_.load() > 0) backend->do_wake();
@@ -146,6 +154,7 @@ Work GroupQueue::start(const Operations& operations) {
     for (const auto& operation : operations) enqueue(operation);
   }
   for_worker_.notify_one();
+  wake();  // the worker may wait for peers
   return work;
 }
 
@@ -214,10 +223,11 @@ void GroupQueue::work() {
     }
     if (stop_) return;
     if (!has_work() || num_waiters_ > 0 || has_executor_) continue;
+    const uint64_t news = news_;
     const auto until = execute_nonblocking(lock);
     if (!until) continue;
     const auto has_changed = [&] {
-      return stop_ || !deferred_.empty() || num_waiters_ > 0 || has_executor_ || !has_work() || has_arrivals_;
+      return stop_ || !deferred_.empty() || num_waiters_ > 0 || has_executor_ || !has_work() || news_ != news;
     };
     Backend* const backend = executor_.backend();
     if (backend == nullptr) {
@@ -259,8 +269,9 @@ void GroupQueue::run_until(std::unique_lock<std::mutex>& lock, const Operation& 
 bool GroupQueue::execute_blocking(std::unique_lock<std::mutex>& lock, Clock::time_point until) {
   Backend* const backend = executor_.backend();
   if (backend == nullptr) {
+    const uint64_t news = news_;
     const auto next = execute_nonblocking(lock);
-    const auto has_changed = [&] { return has_executor_ || has_arrivals_ || executor_.backend() != nullptr; };
+    const auto has_changed = [&] { return has_executor_ || news_ != news || executor_.backend() != nullptr; };
     if (next) for_waiters_.wait_until(lock, std::min({until, *next, Clock::now() + kLongTimeout}), has_changed);
     return !next || Clock::now() < until;
   }
@@ -300,7 +311,7 @@ std::optional<GroupQueue::Clock::time_point> GroupQueue::execute_nonblocking(std
 
 void GroupQueue::acquire_executor(std::unique_lock<std::mutex>& lock) {
   has_executor_ = true;
-  has_arrivals_.store(false, std::memory_order_relaxed);
+  taken_ = news_.load(std::memory_order_relaxed);
   executor_.add(arrived_);
   lock.unlock();
 }
@@ -334,9 +345,9 @@ void GroupQueue::release_executor(std::unique_lock<std::mutex>& lock) {
 }
 
 Advance GroupQueue::step() {
-  if (has_arrivals_.load()) {
+  if (news_.load() != taken_) {
     std::lock_guard lock(mutex_);
-    has_arrivals_.store(false, std::memory_order_relaxed);
+    taken_ = news_.load(std::memory_order_relaxed);
     executor_.add(arrived_);
   }
   return executor_.step();

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -91,8 +92,9 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   int num_waiters_ = 0;  // threads in run_until()
   bool stop_ = false;
   std::thread worker_;
-  std::atomic<bool> has_arrivals_{false};  // since the executor has looked; while members are joining: or any news
-  std::atomic<int> sleepers_{0};           // threads that may be in Backend::do_sleep
+  std::atomic<uint64_t> news_{0};  // counts what a thread that waits for peers or members must look at
+  uint64_t taken_ = 0;             // news_ when the executor last took arrived_; used only by the executor
+  std::atomic<int> sleepers_{0};   // threads that may be in Backend::do_sleep
 };
 
 }}}  // namespace tandem::v0::distributed

@@ -28,6 +28,8 @@ class EndableStore final : public ForwardingStore {
 
   void end(const Failure& failure) {
     board_.report({.rank = failure.culprit, .end = RankEnd::kFailed, .reason = failure.reason});
+    // A part of the group, such as the ranks of a host, ignores the ends of other ranks.
+    board_.report({.rank = -1, .end = RankEnd::kFailed, .reason = failure.reason});
     has_ended_ = true;
   }
   std::string get_from(const std::string& key, const std::vector<int>& ranks,

@@ -32,9 +32,8 @@ std::unique_ptr<Backend> make_hierarchical_backend(const ProcessGroupOptions& op
     if (layout.is_even() || layout.local_rank(options.rank) == 0) {
       backends.cross = network::make_network_backend(options_across(options, layout));
     }
-  } catch (const CommError& e) {
-    if (e.peer() >= 0)
-      rendezvous.throw_if_rank_ended();  // the cause may be a rank that is not part of the failed backend
+  } catch (const CommError&) {
+    rendezvous.throw_if_rank_ended();  // the cause may be a rank that is not part of the failed backend
     throw;
   }
   rendezvous.finish();

@@ -57,7 +57,15 @@ class ProcessGroup::Impl {
 
   void call(const Collectives& operations) {
     if (operations.front()->collective.on_gpu) return call_async(operations).wait();
-    for (const auto& operation : operations) queue->run(*operation);
+    std::exception_ptr error;  // an error of this rank alone: the others run all operations
+    for (const auto& operation : operations) {
+      try {
+        queue->run(*operation);
+      } catch (...) {
+        if (!error) error = std::current_exception();
+      }
+    }
+    if (error) std::rethrow_exception(error);
   }
 
   Work call_async(const Collectives& operations) {

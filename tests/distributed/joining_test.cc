@@ -1,4 +1,4 @@
-// Operations of a group whose members have not joined yet.
+// Operations that begin while members have not joined yet, or while the worker waits for peers.
 #include <tandem/distributed/group/joining.h>
 
 #include <gtest/gtest.h>
@@ -74,6 +74,17 @@ TEST(Joining, OperationsEndWhileMembersAreMissing) {
     if (waits.joinable()) waits.join();
     EXPECT_NE(first.exception(), nullptr);
   }
+}
+
+TEST(GroupQueue, WorkerThatWaitsForPeersBeginsNewOperations) {
+  const ProcessGroupOptions options{make_memory_store(), 0, 2};
+  const auto group = ProcessGroupAccess::make(
+      options, std::make_unique<MeetingBackend>(options, std::make_shared<Meeting>()), std::chrono::hours(1));
+  const Work waits = group->barrier_async();
+  std::this_thread::sleep_for(milliseconds(100));  // until the worker waits for rank 1
+  Tensor x = zeros({1});
+  const Work fails = group->irecv(x, 1);  // this backend has no messages
+  EXPECT_TRUE(becomes([&] { return fails.is_completed(); }));
 }
 
 }}}}  // namespace tandem::v0::distributed
