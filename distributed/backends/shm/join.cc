@@ -30,6 +30,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+std::string random_token() { return wire::token_to_hex(wire::random_token()).substr(0, 32); }
+
 /// Constructs the rank's header, so that peers find it initialized. Rings and channels cost no memory until they are
 /// used.
 void initialise(std::byte* segment, const Layout& layout) {
@@ -64,7 +66,7 @@ std::shared_ptr<Mapping> join_threads(const ProcessGroupOptions& options, const 
     mapping->segments.resize(static_cast<size_t>(options.world_size));
     for (std::byte*& segment : mapping->segments) segment = map_memory(-1, layout.total, true);
     mapping->doorbells = map_memory(-1, static_cast<size_t>(options.world_size) * page_bytes(), true);
-    const std::string token = wire::token_to_hex(wire::random_token());
+    const std::string token = random_token();
     {
       std::lock_guard lock(offers().mutex);
       offers().by_token[token] = mapping;
@@ -185,7 +187,7 @@ std::vector<SharedFile> exchange_as_host(const ProcessGroupOptions& options, Sha
   socklen_t size = sizeof(address);
   getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size);
   const std::string name(address.sun_path + 1, size - offsetof(sockaddr_un, sun_path) - 1);
-  const std::string token = wire::token_to_hex(wire::random_token());
+  const std::string token = random_token();
   rendezvous.set("host", str(host_identity(options), " ", name, " ", token));
 
   std::vector<SharedFile> files(static_cast<size_t>(options.world_size));
