@@ -293,7 +293,9 @@ void Executor::set_error(Operation& operation, const GroupError& error, int culp
                                                                     error.culprit(), operation.number()));
   operation.ended = true;
   const bool is_mismatch = error.what() == ": " + error.reason();
-  fail_group({.culprit = culprit, .reason = error.reason(), .is_mismatch = is_mismatch}, true);
+  Failure failure{.culprit = culprit, .reason = error.reason(), .is_mismatch = is_mismatch};
+  if (culprit != error.culprit()) failure.missing = error.culprit();
+  fail_group(std::move(failure), true);
 }
 
 /// Of an error that is not the group's: another rank's, if it is of a message between GPUs.

@@ -29,6 +29,7 @@ struct Failure {
   bool is_joining = false;  ///< the rank could not join; `reason` is the complete error
   bool is_of_gpu = false;   ///< found by NCCL
   std::string headline = {};
+  int missing = -1;  ///< rank in the job for which an operation waited that failed at its deadline
 
   /// Its error for an operation. `after_label` follows the operation's label.
   GroupError error(const char* after_label = " failed") const;

@@ -241,7 +241,7 @@ void NcclBackendImpl::check() {
   const auto failure = options_.latch->cause();
   if (!failure) return;
   suppress_deferred_error();
-  throw CommError(text_of(*failure), options_.job_rank, failure->culprit);
+  throw CommError(text_of(*failure), options_.job_rank, failure->missing >= 0 ? failure->missing : failure->culprit);
 }
 
 void NcclBackendImpl::join(InFlightWork& work) {
