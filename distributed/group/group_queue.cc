@@ -125,7 +125,7 @@ void GroupQueue::run_single_rank(CollectiveOperation& operation) {
   executor_.run_single_rank(operation);
 }
 
-Work GroupQueue::start(const Operations& operations) {
+Work GroupQueue::make_handle(const Operations& operations) {
   const std::shared_ptr<Operation>& last = operations.back();
   last->earlier.assign(operations.begin(), operations.end() - 1);
   last->promise.emplace();
@@ -136,12 +136,28 @@ Work GroupQueue::start(const Operations& operations) {
     return false;
   });
   last->promise->set_join(last->join);
-  Work work = last->promise->future();
   for (size_t i = 0; trace_enabled() && i < operations.size(); ++i) {
     const int64_t now = trace_now_ns();
     record_trace({"launch " + operations[i]->shown_name(), "comm", executor_.own_job_rank(),
                   RankContext::current().trace_thread, now, now, 0});
   }
+  return last->promise->future();
+}
+
+Work GroupQueue::start(const Operations& operations) {
+  Work work = make_handle(operations);
+  queue({&operations, 1});
+  return work;
+}
+
+std::vector<Work> GroupQueue::start(std::span<const Operations> calls) {
+  std::vector<Work> works;
+  for (const Operations& operations : calls) works.push_back(make_handle(operations));
+  queue(calls);
+  return works;
+}
+
+void GroupQueue::queue(std::span<const Operations> calls) {
   {
     std::lock_guard lock(mutex_);
     // First: if no worker can be started, nothing is queued.
@@ -151,11 +167,12 @@ Work GroupQueue::start(const Operations& operations) {
         self->work();
       });
     }
-    for (const auto& operation : operations) enqueue(operation);
+    for (const Operations& operations : calls) {
+      for (const auto& operation : operations) enqueue(operation);
+    }
   }
   for_worker_.notify_one();
   wake();  // the worker may wait for peers
-  return work;
 }
 
 // --- running ---

@@ -8,7 +8,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <thread>
+#include <vector>
 
 #include <tandem/distributed/group/executor.h>
 
@@ -53,6 +55,8 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   void run_single_rank(CollectiveOperation& operation);
   /// Queues a message, or the collectives of one call, and returns their handle.
   Work start(const Operations& operations);
+  /// Queues all calls before any of them begins. Returns their handles.
+  std::vector<Work> start(std::span<const Operations> calls);
   /// Waits for an operation that was started, but not for the completion of its handle.
   void wait(const Operation& operation, Clock::time_point until = Clock::time_point::max());
 
@@ -65,6 +69,9 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   void close();
 
  private:
+  Work make_handle(const Operations& operations);
+  void queue(std::span<const Operations> calls);
+
   // --- with mutex_ held ---
   void enqueue(std::shared_ptr<Operation> operation, bool starts_now = false);
   void notify();

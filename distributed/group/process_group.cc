@@ -259,12 +259,12 @@ Work ProcessGroup::irecv(const Tensor& tensor, int src, int tag, CollectiveOptio
 }
 
 std::vector<Work> ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& ops, CollectiveOptions options) {
-  std::vector<Work> works;
+  std::vector<Operations> calls;
   for (const auto& message :
        impl_->prepare(ops, options, [](size_t i) { return str("batch_isend_irecv: ops[", i, "]"); })) {
-    works.push_back(impl_->queue->start({message}));
+    calls.push_back({message});
   }
-  return works;
+  return impl_->queue->start(calls);
 }
 
 // --- the rest ---
