@@ -31,8 +31,8 @@ MissingRanks missing_ranks(const ProcessGroupOptions& options, std::string opera
 /// Starts a thread that works for the calling thread's rank, but in none of its modes, which may end before the thread.
 std::thread start_rank_thread(std::function<void()> f);
 
-/// Knows how long operations may wait, and describes those that wait for too long. Used by the executor. Functions get
-/// null as `backend` while members are joining.
+/// Checks the deadlines of operations, and reports operations that wait for long. Used by the executor. `backend` is null
+/// while members are joining.
 class OperationWatch {
  public:
   using Clock = Backend::Clock;
@@ -52,7 +52,7 @@ class OperationWatch {
   void report_stall(Operation& operation, Clock::time_point now, Backend* backend);
 
  private:
-  /// Ranks of the group: those that take part in an operation, and those for which it waits.
+  /// Ranks of the group that have started an operation, and ranks that it waits for.
   struct Ranks {
     std::vector<int> started, missing;
     bool have_started = false;  ///< the missing ranks: the operation waits for their data

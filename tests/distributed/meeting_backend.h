@@ -33,7 +33,7 @@ struct Meeting {
   std::map<int64_t, int> completed;  ///< number of ranks that have completed a round
   std::map<int, std::function<void()>> wakes;
   std::map<int, Backend::PeerEnd> ends;  ///< of ranks that have cancelled or destroyed their backend
-  int64_t events = 0;                    ///< number of changes, so that do_sleep can tell whether it missed one
+  int64_t events = 0;                    ///< number of changes, by which do_sleep detects one that it missed
 
   /// The mutex must be locked.
   void notify() {
