@@ -31,8 +31,8 @@ MissingRanks missing_ranks(const ProcessGroupOptions& options, std::string opera
 /// Starts a thread that works for the calling thread's rank, but in none of its modes, which may end before the thread.
 std::thread start_rank_thread(std::function<void()> f);
 
-/// Checks the deadlines of operations, and reports operations that wait for long. Used by the executor. `backend` is null
-/// while members are joining.
+/// Checks the deadlines of operations, and reports operations that wait for long. Used by the executor. `backend` is
+/// null while members are joining.
 class OperationWatch {
  public:
   using Clock = Backend::Clock;
