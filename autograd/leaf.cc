@@ -18,8 +18,30 @@ bool is_exclusive(const Tensor& tensor) {
 }  // namespace
 
 const Tensor& Leaf::slot() {
-  if (!slot_.defined()) slot_ = empty(shape_, {dtype_, device_});
+  if (!slot_.defined()) slot_ = shard_ ? shard_->group->slot(*this) : empty(shape_, {dtype_, device_});
   return slot_;
+}
+
+void Leaf::set_shard(RefPtr<LeafShard> shard) {
+  const Tensor before = filled_ ? slot_ : Tensor();
+  drop_slot();
+  shard_ = std::move(shard);
+  foreign_slot_ = true;
+  shared_slot_ = false;
+  if (!before.defined()) return;
+  primitives::copy(before, slot());
+  filled_ = true;
+}
+
+void Leaf::remove_shard() {
+  drop_slot();
+  shard_ = {};
+  foreign_slot_ = false;
+}
+
+void Leaf::drop_slot() {
+  slot_ = {};
+  filled_ = false;
 }
 
 void Leaf::set_slot(const Tensor& slot) {
@@ -53,6 +75,8 @@ void Leaf::check_matches(const char* op, const Tensor& tensor) const {
 
 void Leaf::set_grad(const Tensor& grad) {
   if (!grad.defined()) return mark_empty();
+  TANDEM_CHECK(StateError, !shard_, "set_grad: the gradient of '", name,
+               "' is divided among ranks by a DistributedDataParallel; construct that without shard");
   check_matches("set_grad", grad);
   prepare_slot();
   primitives::copy(grad, slot());
@@ -122,6 +146,7 @@ void Leaf::accumulate_with_graph(const Tensor& gradient) {
 
 void Leaf::mark_empty() {
   filled_ = false;
+  if (shard_) shard_->is_filled = false;
   if (cuda::is_capturing(device_)) {
     cuda::on_replay([self = RefPtr<Leaf>(this)] { self->filled_ = false; });
   }

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include <tandem/autograd/leaf_shard.h>
 #include <tandem/autograd/rounded_copy.h>
 #include <tandem/base/hook_list.h>
 #include <tandem/tensor/tensor.h>
@@ -18,7 +19,8 @@ class GraphTask;
 ///
 /// The slot is a row-major tensor of the leaf's shape, dtype and device, allocated by the first backward or given by
 /// `set_slot` (a slice of a bucket). It is *empty* or *filled*. The first contribution overwrites an empty slot, later
-/// ones are added. Not thread-safe.
+/// ones are added. A parameter with a *shard* has a slot only while backward runs, or within no_sync(); the mean over
+/// the ranks is stored in the shard. Not thread-safe.
 class TANDEM_API Leaf : public RefCounted {
  public:
   Leaf(const Shape& shape, DType dtype, Device device) : shape_(shape), dtype_(dtype), device_(device) {}
@@ -32,8 +34,8 @@ class TANDEM_API Leaf : public RefCounted {
   RoundedCopy rounded;
 
   bool filled() const { return filled_; }
-  /// The slot if filled, else undefined.
-  Tensor grad() const { return filled_ ? slot_ : Tensor(); }
+  /// The gradient of the shard, [end - begin], if it is filled; else the slot if that is filled; else undefined.
+  Tensor grad() const { return shard_ && shard_->is_filled ? shard_->gradient : filled_ ? slot_ : Tensor(); }
   /// The slot, filled or empty; allocated if it does not exist.
   const Tensor& slot();
   void mark_empty();
@@ -42,6 +44,13 @@ class TANDEM_API Leaf : public RefCounted {
   /// by the leaf, keeping the gradient. Throws ShapeError, DTypeError or DeviceError if `slot` does not match the leaf,
   /// StateError if it is not row-major.
   void set_slot(const Tensor& slot);
+  /// Divides the parameter's update among ranks. The current gradient moves to a slot of the shard's group.
+  void set_shard(RefPtr<LeafShard> shard);
+  /// Removes the shard and the gradient.
+  void remove_shard();
+  LeafShard* shard() const { return shard_.get(); }  ///< null if every rank updates the whole parameter
+  /// Drops the slot, because its values were averaged.
+  void drop_slot();
   /// Moves the gradient to `device` and converts it to `dtype`, after the leaf's tensor was moved; hooks stay
   /// registered. Throws StateError if the slot was given by set_slot.
   void move_to(Device device, DType dtype);
@@ -77,6 +86,7 @@ class TANDEM_API Leaf : public RefCounted {
   DType dtype_;
   Device device_;
   Tensor slot_;
+  RefPtr<LeafShard> shard_;
   bool filled_ = false;
   bool foreign_slot_ = false;
   bool shared_slot_ = false;  ///< the slot is a gradient tensor of a backward with create_graph

@@ -38,6 +38,8 @@ class DistributedDataParallel {
     return module_(std::forward<Args>(args)...);
   }
 
+  /// The module's parameters.
+  auto parameters() const { return module_.parameters(); }
   /// The module given to the constructor.
   M& module() { return module_; }
   /// The reducer, which stores the gradients and has reports, hooks and the bucket plan.

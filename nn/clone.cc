@@ -67,7 +67,7 @@ void copy_state(const Module& from, Module& to) {
     if (b.tensor.defined() && b.tensor.is_leaf() && used.insert(&b.tensor.impl()).second) {
       b.tensor.requires_grad_(false);
       b.tensor.impl().autograd = nullptr;  // the leaf state has the old shape, dtype and device
-      Module::take_memory(b.tensor, values.at(source));
+      take_memory(b.tensor, values.at(source));
     } else {
       b.tensor = values.at(source);
     }

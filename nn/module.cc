@@ -447,19 +447,6 @@ void Module::convert(std::optional<Device> device, std::optional<DType> dtype) {
   }
 }
 
-void Module::take_memory(const Tensor& tensor, const Tensor& value) {
-  TensorImpl& impl = tensor.impl();
-  impl.storage = value.storage();
-  impl.dtype = value.dtype();
-  impl.offset = 0;
-  impl.shape = value.shape();
-  impl.strides = value.strides();
-  impl.num_elements = value.numel();
-  impl.is_row_major = true;
-  impl.is_view = false;
-  impl.history_version = impl.storage->version();
-}
-
 Module& Module::requires_grad_(bool requires_grad) {
   for (Tensor& parameter : parameters()) parameter.requires_grad_(requires_grad);
   return *this;

@@ -374,8 +374,6 @@ class TANDEM_API Module {
   std::vector<NamedTensor> distinct_tensors(bool is_parameter, bool recurse) const;
   LoadReport load(StateReader& reader, const LoadStateDictOptions& options);
   void convert(std::optional<Device> device, std::optional<DType> dtype);
-  /// Makes `tensor`, and so all its handles, refer to the memory of `value`, which no other tensor uses.
-  static void take_memory(const Tensor& tensor, const Tensor& value);
 
   Module* parent_ = nullptr;
   std::string name_;                  ///< name in the parent

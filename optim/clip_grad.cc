@@ -21,7 +21,7 @@ struct DeviceNorm {
 };
 
 DeviceNorm norm_of_device(const KernelContext& context, const std::vector<const GradientBatch*>& batches,
-                          double norm_type) {
+                          double norm_type, autograd::ShardGroup* group) {
   int64_t num_parts = 0;
   for (const GradientBatch* batch : batches) num_parts += TANDEM_KERNEL(context, num_norm_parts, batch->values);
   const TensorOptions options = {kFloat64, context.device};
@@ -34,19 +34,32 @@ DeviceNorm norm_of_device(const KernelContext& context, const std::vector<const 
   }
   TANDEM_KERNEL(context, norm_of_parts, num_parts, data_of(parts), norm_type, data_of(result.sum),
                 data_of(result.norm));
+  if (group != nullptr) {
+    group->all_reduce(result.sum, std::isinf(norm_type));
+    TANDEM_KERNEL(context, norm_of_parts, 1, data_of(result.sum), norm_type, data_of(result.sum), data_of(result.norm));
+  }
   return result;
 }
 
-Tensor total_norm(const char* op, const std::vector<GradientBatch>& batches, double norm_type,
+/// Gradients whose norm is a sum over the ranks of a group; those of a null group are complete.
+struct DividedGradients {
+  autograd::ShardGroup* group;
+  std::vector<GradientBatch> batches;
+};
+
+Tensor total_norm(const char* op, const std::vector<DividedGradients>& groups, double norm_type,
                   bool error_if_nonfinite) {
-  std::vector<std::pair<Device, std::vector<const GradientBatch*>>> devices;
-  for (const GradientBatch& batch : batches) {
-    auto found = std::find_if(devices.begin(), devices.end(), [&](const auto& d) { return d.first == batch.device; });
-    if (found == devices.end()) found = devices.insert(found, {batch.device, {}});
-    found->second.push_back(&batch);
-  }
   std::vector<DeviceNorm> norms;  // all kernels are launched before the first wait
-  for (const auto& [device, own] : devices) norms.push_back(norm_of_device(kernel_context(device), own, norm_type));
+  for (const DividedGradients& gradients : groups) {
+    std::vector<std::pair<Device, std::vector<const GradientBatch*>>> devices;
+    for (const GradientBatch& batch : gradients.batches) {
+      auto found = std::find_if(devices.begin(), devices.end(), [&](const auto& d) { return d.first == batch.device; });
+      if (found == devices.end()) found = devices.insert(found, {batch.device, {}});
+      found->second.push_back(&batch);
+    }
+    for (const auto& [device, own] : devices)
+      norms.push_back(norm_of_device(kernel_context(device), own, norm_type, gradients.group));
+  }
   Tensor norm;
   if (norms.size() == 1) {
     norm = norms[0].norm;
@@ -79,7 +92,7 @@ Tensor get_total_norm(const std::vector<Tensor>& tensors, double norm_type, bool
                  ", expected a floating-point dtype");
     TANDEM_CHECK(StateError, tensor.is_contiguous(), kOp, ": a tensor is not contiguous");
   }
-  return total_norm(kOp, batches_of(tensors), norm_type, error_if_nonfinite);
+  return total_norm(kOp, {{nullptr, batches_of(tensors)}}, norm_type, error_if_nonfinite);
 }
 
 Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, double norm_type,
@@ -88,11 +101,16 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, d
   TANDEM_CHECK(ValueError, max_norm >= 0, kOp, ": max_norm is ", max_norm, ", expected >= 0");
   check_norm_type(kOp, norm_type);
   const std::vector<Tensor> gradients = gradients_of(kOp, parameters);
-  const std::vector<GradientBatch> batches = batches_of(gradients);
-  const Tensor norm = total_norm(kOp, batches, norm_type, error_if_nonfinite);
-  for (const GradientBatch& batch : batches) {
-    const Tensor own = batch.device == norm.device() ? norm : full({}, norm.item<double>(), {kFloat64, batch.device});
-    TANDEM_KERNEL(kernel_context(batch.device), clip_to_norm, batch.dtype, batch.values, max_norm, data_of(own));
+  std::vector<DividedGradients> groups;
+  for (const DividedParameters& own : by_group(parameters))
+    groups.push_back({own.group.get(), batches_of(gradients_of(kOp, own.parameters))});
+  const Tensor norm = total_norm(kOp, groups, norm_type, error_if_nonfinite);
+  for (const DividedGradients& own : groups) {
+    for (const GradientBatch& batch : own.batches) {
+      const Tensor there =
+          batch.device == norm.device() ? norm : full({}, norm.item<double>(), {kFloat64, batch.device});
+      TANDEM_KERNEL(kernel_context(batch.device), clip_to_norm, batch.dtype, batch.values, max_norm, data_of(there));
+    }
   }
   for (const Tensor& gradient : gradients) autograd::end_in_place(kOp, gradient);
   return norm;

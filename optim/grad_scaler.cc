@@ -88,6 +88,12 @@ void GradScaler::unscale_(Optimizer& optimizer) {
   }
   for (const Tensor& gradient : gradients) autograd::end_in_place("unscale_", gradient);
   for (const Tensor& flag : flags) any = flag.to_vector<int32_t>()[0] != 0 || any;
+  for (const DividedParameters& own : by_group(optimizer.parameters())) {
+    if (own.group == nullptr) continue;
+    const Tensor found = full({1}, any ? 1 : 0, {kFloat64, own.parameters[0].device()});
+    own.group->all_reduce(found, /*maximum=*/true);
+    any = found.to_vector<double>()[0] != 0;
+  }
   if (options_.all_reduce_found_inf) {
     const Tensor found = full({1}, any ? 1 : 0, {kFloat64});
     options_.all_reduce_found_inf(found);

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include <tandem/autograd/leaf.h>
 #include <tandem/base/error.h>
 #include <tandem/optim/clip_grad_kernels.h>
 #include <tandem/tensor/tensor.h>
@@ -27,18 +28,55 @@ inline std::vector<GradientBatch> batches_of(const std::vector<Tensor>& gradient
   return batches;
 }
 
+/// The parameter's share in the update of this rank; null if every rank updates all of it.
+inline autograd::LeafShard* shard_of(const Tensor& parameter) {
+  return parameter.requires_grad() ? autograd::leaf(parameter).shard() : nullptr;
+}
+
+/// The gradient of a parameter; undefined if it has none or does not require one. Throws StateError for the gradient of
+/// one rank that is not averaged; `op` begins the error text.
+inline Tensor gradient_of(const char* op, const Tensor& parameter) {
+  if (!parameter.requires_grad()) return {};
+  const autograd::Leaf& leaf = autograd::leaf(parameter);
+  TANDEM_CHECK(
+      StateError, leaf.shard() == nullptr || !leaf.filled(), op, ": the gradient of '", leaf.name,
+      "' was computed within no_sync() and is not averaged; run the last backward of a step without no_sync()");
+  return leaf.grad();
+}
+
 /// The gradients of the parameters that have one. Throws StateError for a gradient that cannot be changed in place;
 /// `op` begins the error text.
 inline std::vector<Tensor> gradients_of(const char* op, const std::vector<Tensor>& parameters) {
   std::vector<Tensor> gradients;
   for (const Tensor& parameter : parameters) {
-    const Tensor gradient = parameter.requires_grad() ? parameter.grad() : Tensor();
+    const Tensor gradient = gradient_of(op, parameter);
     if (!gradient.defined()) continue;
     TANDEM_CHECK(StateError, gradient.is_contiguous() && !gradient.requires_grad(), op,
                  ": a gradient was recorded by a backward with create_graph and cannot be changed in place");
     gradients.push_back(gradient);
   }
   return gradients;
+}
+
+/// Parameters whose updates the ranks of one group divide; a null group if none do.
+struct DividedParameters {
+  RefPtr<autograd::ShardGroup> group;
+  std::vector<Tensor> parameters;
+};
+
+/// The parameters that have a gradient, by group, in the order of their first parameters.
+inline std::vector<DividedParameters> by_group(const std::vector<Tensor>& parameters) {
+  std::vector<DividedParameters> result;
+  for (const Tensor& parameter : parameters) {
+    if (!parameter.requires_grad() || !parameter.grad().defined()) continue;
+    const autograd::LeafShard* const shard = shard_of(parameter);
+    const RefPtr<autograd::ShardGroup> group = shard != nullptr ? shard->group : nullptr;
+    auto found = result.begin();
+    while (found != result.end() && found->group != group) ++found;
+    if (found == result.end()) found = result.insert(found, {group, {}});
+    found->parameters.push_back(parameter);
+  }
+  return result;
 }
 
 }}}  // namespace tandem::v0::optim

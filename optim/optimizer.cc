@@ -13,6 +13,7 @@
 #include <tandem/autograd/leaf.h>
 #include <tandem/autograd/node.h>
 #include <tandem/base/trace.h>
+#include <tandem/optim/gradient_batches.h>
 #include <tandem/optim/rule.h>
 #include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/factories.h>
@@ -31,18 +32,25 @@ std::string name_of(const Tensor& parameter) {
 }
 
 /// The parameter's gradient, row-major; undefined if there is none.
-Tensor gradient_of(const Tensor& parameter) {
-  if (!parameter.requires_grad()) return {};
-  const Tensor gradient = parameter.grad();
+Tensor row_major_gradient(const Tensor& parameter) {
+  const Tensor gradient = gradient_of("step", parameter);
   if (!gradient.defined() || gradient.is_contiguous()) return gradient;
   Tensor copy = empty_like(gradient);  // slots are row-major, except after a backward with create_graph
   primitives::copy(gradient, copy);
   return copy;
 }
 
-/// The parameter's copy for autocast; undefined if it has no copy.
+/// The shape of the state: that of the parameter or of this rank's share of it.
+Shape state_shape(const Tensor& parameter) {
+  const autograd::LeafShard* const shard = shard_of(parameter);
+  return shard != nullptr ? Shape{shard->size()} : parameter.shape();
+}
+
+/// The parameter's copy for autocast that a step writes; undefined if there is none, or if a step changes only a share.
 Tensor copy_of(const Tensor& parameter) {
-  return autograd::is_copied_by_autocast(parameter) ? autograd::leaf(parameter).rounded.existing() : Tensor();
+  return autograd::is_copied_by_autocast(parameter) && shard_of(parameter) == nullptr
+             ? autograd::leaf(parameter).rounded.existing()
+             : Tensor();
 }
 
 /// The parameter's copy if it is of dtype `dtype`, else undefined.
@@ -219,12 +227,26 @@ void Optimizer::step(const Tensor& skip) {
     tandem::cuda::on_replay([this, skip] { skip_ = skip; });
     tandem::cuda::on_failed_capture([this] { skip_ = {}; });
   }
+  exchange(updates);
   for (const Update& update : updates) {
     const Tensor& parameter = parameters_[update.index];
     autograd::end_in_place("step", parameter);
     if (rule_.update_tensor == nullptr && copy_of(parameter, copy_dtype).defined())
       autograd::leaf(parameter).rounded.end_step(parameter);
   }
+}
+
+/// Completes the parameters that this rank has updated a share of.
+void Optimizer::exchange(const std::vector<Update>& updates) {
+  std::vector<std::pair<RefPtr<autograd::ShardGroup>, std::vector<const autograd::Leaf*>>> groups;
+  for (const Update& update : updates) {
+    const autograd::LeafShard* const shard = shard_of(parameters_[update.index]);
+    if (shard == nullptr) continue;
+    auto found = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == shard->group; });
+    if (found == groups.end()) found = groups.insert(found, {shard->group, {}});
+    found->second.push_back(&autograd::leaf(parameters_[update.index]));
+  }
+  for (const auto& [group, leaves] : groups) group->exchange(leaves);
 }
 
 void Optimizer::settle() const {
@@ -250,16 +272,21 @@ std::vector<Optimizer::Update> Optimizer::prepare() {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     while (i == group_ends_[group]) ++group;
     const Tensor& parameter = parameters_[i];
-    const Tensor gradient = gradient_of(parameter);
+    const Tensor gradient = row_major_gradient(parameter);
     if (!gradient.defined()) {
       if (tandem::cuda::is_capturing(parameter.device())) {
         tandem::cuda::on_replay([this, i] {
-          TANDEM_CHECK(StateError, !gradient_of(parameters_[i]).defined(), describe_parameter(i),
+          TANDEM_CHECK(StateError, !row_major_gradient(parameters_[i]).defined(), describe_parameter(i),
                        " has a gradient, but it had none during the capture; capture a new graph");
         });
       }
       continue;
     }
+    const autograd::LeafShard* const shard = shard_of(parameter);
+    TANDEM_CHECK(StateError, shard == nullptr || rule_.update_tensor == nullptr, describe_parameter(i),
+                 " is updated as a whole, but a DistributedDataParallel divides it among ranks; construct that without "
+                 "shard, or use an elementwise optimizer");
+    const Shape shape = state_shape(parameter);
     const unsigned used = rule_.used_state(options_of(group));
     /// Returns whether the tensor had to be made.
     const auto prepare_tensor = [&](Tensor& tensor, const char* name, bool is_used) {
@@ -269,10 +296,13 @@ std::vector<Optimizer::Update> Optimizer::prepare() {
       TANDEM_CHECK(DTypeError, !tensor.defined() || tensor.dtype() == state_dtype(parameter), describe_parameter(i),
                    " is ", parameter.dtype(), ", its ", name, " ", tensor.dtype(),
                    "; create the optimizer after converting the model");
+      TANDEM_CHECK(StateError, !tensor.defined() || tensor.shape() == shape, describe_parameter(i), ": its ", name,
+                   " has shape ", tensor.shape(), ", but this rank updates ", shape,
+                   "; create the optimizer after the DistributedDataParallel");
       if (tensor.defined() || !is_used) return false;
       TANDEM_CHECK(StateError, !tandem::cuda::is_capturing(parameter.device()), describe_parameter(i),
                    ": its first step cannot be captured; take one step before the capture");
-      made.emplace_back(&tensor, zeros(parameter.shape(), {state_dtype(parameter), parameter.device()}));
+      made.emplace_back(&tensor, zeros(shape, {state_dtype(parameter), parameter.device()}));
       return true;
     };
     TANDEM_CHECK(DTypeError, !states_[i].master.defined() || is_16_bit(parameter), describe_parameter(i), " is ",
@@ -295,8 +325,8 @@ std::vector<Optimizer::Batch> Optimizer::count_steps(const std::vector<Update>& 
     const int64_t steps = ++states_[index].steps;
     // The gradient is read; the parameter, its master and its state are read and written.
     const int num_wide = std::popcount(used) + (is_16_bit(parameter) ? 1 : 0);
-    trace_work(0, 3 * parameter.num_bytes() +
-                      2 * num_wide * parameter.numel() * static_cast<int64_t>(size_of(state_dtype(parameter))));
+    trace_work(0, gradient.numel() * (3 * static_cast<int64_t>(size_of(parameter.dtype())) +
+                                      2 * num_wide * static_cast<int64_t>(size_of(state_dtype(parameter)))));
 
     const auto key = std::tuple(parameter.device(), parameter.dtype(), group, cases, rule_.counts_steps ? steps : 0);
     auto found = std::find_if(batches.begin(), batches.end(), [&](const Batch& b) {
@@ -315,10 +345,13 @@ std::vector<Optimizer::Batch> Optimizer::count_steps(const std::vector<Update>& 
 StepTensors Optimizer::step_tensors(size_t index, const Tensor& gradient, unsigned used, DType copy_dtype) const {
   const Tensor& parameter = parameters_[index];
   const bool has_master = is_16_bit(parameter);
-  StepTensors tensors = {parameter.numel(),
+  const autograd::LeafShard* const shard = shard_of(parameter);
+  auto* const own = static_cast<std::byte*>(parameter.data_ptr()) +
+                    (shard != nullptr ? shard->begin * static_cast<int64_t>(size_of(parameter.dtype())) : 0);
+  StepTensors tensors = {shard != nullptr ? shard->size() : parameter.numel(),
                          gradient.defined() ? gradient.data_ptr() : nullptr,
-                         has_master ? states_[index].master.data_ptr() : parameter.data_ptr(),
-                         has_master ? parameter.data_ptr() : nullptr,
+                         has_master ? states_[index].master.data_ptr() : own,
+                         has_master ? own : nullptr,
                          {}};
   if (const Tensor copy = copy_of(parameter, copy_dtype); copy.defined()) tensors.rounded = copy.data_ptr();
   for (size_t s = 0; s < rule_.state.size(); ++s) {
@@ -358,10 +391,10 @@ void Optimizer::run(const Batch& batch, const Tensor& skip) {
       const int64_t steps = states_[batch.indices[0]].steps;
       for (size_t i = 0; i < batch.indices.size(); ++i) {
         const size_t index = batch.indices[i];
-        const bool fits =
-            step_tensors(index, gradient_of(parameters_[index]), batch.used, batch.copy_dtype) == batch.tensors[i] &&
-            rule_.cases(options, false) == batch.cases && rule_.used_state(options) == batch.used &&
-            (!rule_.counts_steps || states_[index].steps == steps);
+        const bool fits = step_tensors(index, row_major_gradient(parameters_[index]), batch.used, batch.copy_dtype) ==
+                              batch.tensors[i] &&
+                          rule_.cases(options, false) == batch.cases && rule_.used_state(options) == batch.used &&
+                          (!rule_.counts_steps || states_[index].steps == steps);
         TANDEM_CHECK(StateError, fits, describe_parameter(index),
                      ": the parameter, its gradient, state or options changed after the capture; capture a new graph");
       }

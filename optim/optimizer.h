@@ -38,6 +38,9 @@ struct ParameterGroup {
 /// because it was loaded or changed since the last step, the step starts from the parameter's value. P. Micikevicius et
 /// al., "Mixed precision training", ICLR 2018.
 ///
+/// Parameters that the ranks of a DistributedDataParallel divide (distributed::Shard) have state for this rank's share
+/// only, and a step is collective. Steps of optimizers that are not elementwise (Muon) throw StateError for them.
+///
 /// A step skips parameters that have no gradient or do not require one: neither these parameters nor their state
 /// change. A step records nothing for autograd and increments the versions of the tensors that it changes. On a GPU a
 /// step has one kernel launch for all parameters of a group that have taken equally many steps. Results do not depend
@@ -121,6 +124,7 @@ class TANDEM_API Optimizer {
   /// A step. `skip`: in the capture of a cuda::Graph an int32 [1] on the GPU, which the graph sets before the step; the
   /// step changes nothing if the value is 1. Outside of a capture an undefined tensor.
   void step(const Tensor& skip);
+  void exchange(const std::vector<Update>& updates);
   /// Waits for the last step of a graph; if it was skipped, removes it from the counts of steps.
   void settle() const;
   std::vector<Update> prepare();

@@ -96,6 +96,19 @@ Tensor make_view(const RefPtr<Storage>& storage, DType dtype, const Shape& shape
   return Tensor(make_ref<TensorImpl>(storage, dtype, shape, strides, offset));
 }
 
+void take_memory(const Tensor& tensor, const Tensor& value) {
+  TensorImpl& impl = tensor.impl();
+  impl.storage = value.storage();
+  impl.dtype = value.dtype();
+  impl.offset = 0;
+  impl.shape = value.shape();
+  impl.strides = value.strides();
+  impl.num_elements = value.numel();
+  impl.is_row_major = true;
+  impl.is_view = false;
+  impl.history_version = impl.storage->version();
+}
+
 std::string describe(const Tensor& tensor) {
   if (!tensor.defined()) return "undefined";
   return str(tensor.dtype(), " ", tensor.shape(), " on ", tensor.device());

@@ -458,6 +458,8 @@ using TensorList = SmallVector<Tensor, 4>;
 /// A tensor on part of a storage; `strides` and `offset` in elements. Throws IndexError if it exceeds the storage.
 TANDEM_API Tensor make_view(const RefPtr<Storage>& storage, DType dtype, const Shape& shape, const Shape& strides,
                             int64_t offset);
+/// Makes `tensor`, and so all its handles, refer to the memory of the row-major `value`, which no other tensor uses.
+TANDEM_API void take_memory(const Tensor& tensor, const Tensor& value);
 
 /// "float32 [64, 256] on cpu", or "undefined".
 TANDEM_API std::string describe(const Tensor& tensor);

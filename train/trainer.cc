@@ -366,8 +366,9 @@ double Trainer::Impl::add_gradients(Objective& objective, const data::Batch& bat
     const Amp amp(options_.amp);
     value = objective.loss(batch);
   }
-  // Only the last batch of a step reduces gradients.
-  const HookHandle no_sync = is_last ? HookHandle() : objective.reducer.no_sync();
+  // Only the last batch of a step averages gradients, unless whole gradients would need the memory.
+  const bool averages = is_last || objective.reducer.shard() == distributed::Shard::kGradients;
+  const HookHandle no_sync = averages ? HookHandle() : objective.reducer.no_sync();
   const Tensor scaled = num_batches_ == 1 ? value : value * (1 / static_cast<double>(num_batches_));
   objective.scaler ? objective.scaler->backward(scaled) : scaled.backward();
   return value.item();

@@ -59,9 +59,30 @@ void cut(int buffer, int64_t element_bytes, const std::vector<Run>& runs, const 
   }
 }
 
+/// Rounds the sizes of the buckets, which split no parameter, up to multiples of num_pieces * kAlignBytes.
+void pad(BucketPlan& plan, int num_pieces) {
+  for (size_t b = 0; b < plan.buffers.size(); ++b) {
+    const int64_t multiple = num_pieces * kAlignBytes / size_of(plan.buffers[b].dtype);
+    int64_t padding = 0;
+    for (BucketPlan::Bucket& bucket : plan.buckets) {  // those of one buffer are in the order of its memory
+      if (bucket.buffer != static_cast<int>(b)) continue;
+      for (int p = bucket.first_parameter; p <= bucket.last_parameter; ++p) {
+        BucketPlan::Placement& placement = plan.placements[static_cast<size_t>(p)];
+        if (placement.buffer == bucket.buffer) placement.offset += padding;
+      }
+      const int64_t unpadded = bucket.end - bucket.begin, size = round_up(unpadded, multiple);
+      bucket.begin += padding;
+      bucket.end = bucket.begin + size;
+      padding += size - unpadded;
+    }
+    plan.buffers[b].num_elements += padding;
+  }
+}
+
 }  // namespace
 
-BucketPlan plan_buckets(const std::vector<ParameterInfo>& parameters, const BucketSizes& sizes) {
+BucketPlan plan_buckets(const std::vector<ParameterInfo>& parameters, BucketSizes sizes, int num_pieces) {
+  if (num_pieces > 0) sizes.split = false;
   BucketPlan plan;
   plan.placements.resize(parameters.size());
   std::vector<std::vector<Run>> runs;
@@ -95,6 +116,7 @@ BucketPlan plan_buckets(const std::vector<ParameterInfo>& parameters, const Buck
   // Interleave the buckets of all buffers in the order in which they become ready.
   std::stable_sort(plan.buckets.begin(), plan.buckets.end(),
                    [](const auto& a, const auto& b) { return a.first_parameter > b.first_parameter; });
+  if (num_pieces > 0) pad(plan, num_pieces);
   return plan;
 }
 

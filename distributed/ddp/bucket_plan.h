@@ -58,8 +58,10 @@ struct BucketPlan {
   std::vector<Bucket> buckets;        ///< in launch order
 };
 
-/// Computes the layout for gradients that become ready in reverse registration order. A pure function: ranks with
-/// equal arguments compute equal plans.
-TANDEM_API BucketPlan plan_buckets(const std::vector<ParameterInfo>& parameters, const BucketSizes& sizes = {});
+/// Computes the layout for gradients that become ready in reverse registration order. With `num_pieces` > 0 no
+/// parameter is split, and the size of each bucket is a multiple of num_pieces times 64 bytes. A pure function: ranks
+/// with equal arguments compute equal plans.
+TANDEM_API BucketPlan plan_buckets(const std::vector<ParameterInfo>& parameters, BucketSizes sizes = {},
+                                   int num_pieces = 0);
 
 }}}  // namespace tandem::v0::distributed

@@ -69,7 +69,25 @@ void before_replays(std::function<void(bool is_first)> f) {
 
 }  // namespace
 
+std::string to_string(Shard shard) {
+  return shard == Shard::kNone ? "none" : shard == Shard::kOptimizer ? "optimizer" : "gradients";
+}
+
 void GradientReducer::Impl::make_buckets() {
+  const size_t n = plan.buckets.size();
+  for (size_t i = 0; i < n; ++i) {
+    const BucketPlan::Bucket& range = plan.buckets[i];
+    Bucket bucket;
+    bucket.index = static_cast<int>(i);
+    const std::string& first = parameters[static_cast<size_t>(range.last_parameter)].name;
+    const std::string& last = parameters[static_cast<size_t>(range.first_parameter)].name;
+    bucket.name = str("bucket ", i, " of ", n, ": '", first, "'", first == last ? "" : str(" .. '", last, "'"));
+    buckets.push_back(std::move(bucket));
+  }
+}
+
+/// The memory of buckets that no ranks divide.
+void GradientReducer::Impl::make_memory() {
   for (const auto& b : plan.buffers) {
     memory.push_back(Storage::allocate(b.device, b.num_elements * size_of(b.dtype)));
     primitives::fill(make_view(memory.back(), b.dtype, {b.num_elements}, {1}, 0),
@@ -79,13 +97,8 @@ void GradientReducer::Impl::make_buckets() {
   for (size_t i = 0; i < n; ++i) {
     const BucketPlan::Bucket& range = plan.buckets[i];
     const auto buffer = static_cast<size_t>(range.buffer);
-    Bucket bucket;
-    bucket.index = static_cast<int>(i);
-    bucket.values = make_view(memory[buffer], plan.buffers[buffer].dtype, {range.end - range.begin}, {1}, range.begin);
-    const std::string& first = parameters[static_cast<size_t>(range.last_parameter)].name;
-    const std::string& last = parameters[static_cast<size_t>(range.first_parameter)].name;
-    bucket.name = str("bucket ", i, " of ", n, ": '", first, "'", first == last ? "" : str(" .. '", last, "'"));
-    buckets.push_back(std::move(bucket));
+    buckets[i].values =
+        make_view(memory[buffer], plan.buffers[buffer].dtype, {range.end - range.begin}, {1}, range.begin);
   }
   for (size_t p = 0; is_planned(p); ++p) {
     Parameter& parameter = parameters[p];
@@ -118,6 +131,32 @@ void GradientReducer::Impl::make_buckets() {
   }
 }
 
+/// The memory of buckets that the ranks divide.
+void GradientReducer::Impl::make_shards() {
+  NamedTensors divided;
+  for (size_t p = 0; is_planned(p); ++p) divided.emplace_back(parameters[p].name, parameters[p].tensor);
+  shards = make_ref<ParameterShards>(group, plan, divided, options.shard);
+  shards->attach();
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    Bucket& bucket = buckets[i];
+    bucket.num_parameters = static_cast<int>(shards->contents(i).size());
+    for (const size_t p : shards->contents(i)) {
+      parameters[p].first_bucket = parameters[p].last_bucket = static_cast<int>(i);
+      parameters[p].has_slot = true;
+    }
+    if (options.hooks.empty()) continue;
+    const Tensor& whole = shards->gradients(i);
+    bucket.values = make_view(whole.storage(), whole.dtype(), {whole.numel()}, {1}, 0);
+    for (const size_t p : shards->contents(i)) {
+      const Parameter& parameter = parameters[p];
+      const int64_t begin = plan.placements[p].offset - plan.buckets[i].begin, count = parameter.tensor.numel();
+      if (count == 0) continue;
+      bucket.slices.push_back({parameter.name, static_cast<int>(p), parameter.tensor.shape(),
+                               bucket.values.slice(0, begin, begin + count), true});
+    }
+  }
+}
+
 void GradientReducer::Impl::broadcast_values(const NamedTensors& tensors) {
   for (const auto& [name, tensor] : tensors)
     group->broadcast(tensor, 0, {.name = str("initial value of '", name, "'")});
@@ -125,6 +164,10 @@ void GradientReducer::Impl::broadcast_values(const NamedTensors& tensors) {
 
 /// Before the first all-reduce of a backward that a cuda::Graph captures.
 void GradientReducer::Impl::begin_capture() {
+  TANDEM_CHECK(
+      StateError, shards == nullptr,
+      "Graph: gradients that ranks divide cannot be captured; construct DistributedDataParallel without shard, or "
+      "train without a graph");
   const Device device = buckets.front().values.device();
   TANDEM_CHECK(StateError, cuda::is_capturing(device), "Graph: the all-reduce of gradients on ", device,
                " cannot be captured; do it before or after the capture");
@@ -183,7 +226,11 @@ void GradientReducer::Impl::on_gradient(size_t parameter) {
 
 void GradientReducer::Impl::launch(size_t i) {
   Bucket& bucket = buckets[i];
+  if (shards) {
+    for (const size_t p : shards->contents(i)) parameters[p].is_used = has_gradient(p);
+  }
   bucket.work = timer.launch([&] {
+    if (shards && !hooks) return shards->average_async(i, bucket.name);
     return hooks ? hooks->launch(i) : group->all_reduce_async(bucket.values, ReduceOp::kAvg, {.name = bucket.name});
   });
 }
@@ -193,9 +240,10 @@ void GradientReducer::Impl::finish() {
   TraceSpan span("wait for gradients", "wait");
   std::vector<bool> used;
   for (size_t p = 0; p < parameters.size(); ++p) {
-    autograd::Leaf& leaf = *parameters[p].leaf;
-    used.push_back(leaf.filled() && (is_planned(p) || is_trained(p)));
-    if (is_planned(p) && !leaf.filled()) primitives::fill(leaf.slot(), 0);
+    const Parameter& parameter = parameters[p];
+    const bool is_launched = is_planned(p) && static_cast<size_t>(parameter.last_bucket) < next_bucket;
+    used.push_back(shards && is_launched ? parameter.is_used : has_gradient(p));
+    if (is_planned(p) && !is_launched && !parameter.leaf->filled()) primitives::fill(parameter.leaf->slot(), 0);
   }
   try {
     while (next_bucket < buckets.size()) launch(next_bucket++);
@@ -217,6 +265,9 @@ void GradientReducer::Impl::finish() {
     throw;
   }
   for (Bucket& bucket : buckets) bucket.work.wait();
+  if (shards) {
+    for (size_t i = 0; i < buckets.size(); ++i) shards->end_average(i);
+  }
   const bool captures = cuda::is_capturing();
   if (captures) follow_replays(used);
   check_usage(records);
@@ -319,6 +370,10 @@ void GradientReducer::Impl::check_values(const std::vector<ControlRecord>& recor
 }
 
 void GradientReducer::Impl::mark_averaged(autograd::Leaf& leaf) {
+  if (autograd::LeafShard* const shard = leaf.shard()) {
+    shard->is_filled = true;
+    return;
+  }
   const auto mark = [leaf = RefPtr<autograd::Leaf>(&leaf)] {
     leaf->slot().storage()->bump_version("all_reduce");
     leaf->mark_filled();
@@ -342,11 +397,16 @@ GradientReducer::GradientReducer(NamedTensors parameters, NamedTensors buffers, 
   TANDEM_CHECK(ValueError, has_hooks || options.hook_report_every == 0,
                "GradientReducer: hook_report_every requires hooks");
   for (const auto& hook : options.hooks) TANDEM_CHECK(ValueError, hook != nullptr, "GradientReducer: a hook is null");
+  TANDEM_CHECK(ValueError, !has_hooks || options.shard != Shard::kGradients,
+               "GradientReducer: hooks average whole gradients, which do not exist with Shard::kGradients; use "
+               "Shard::kOptimizer");
   if (has_hooks && options.hooks.front()->needs_whole_parameters()) options.buckets.split = false;
   impl.options = options;
   impl.buffers = std::move(buffers);
-  const std::string hooks =
+  std::string hooks =
       has_hooks ? str(describe(options.hooks), ", report every ", options.hook_report_every) : std::string();
+  const bool is_divided = options.shard != Shard::kNone;
+  if (is_divided) hooks += str(has_hooks ? ", " : "none, ", "shard ", to_string(options.shard));
   check_same_parameters(parameters, impl.buffers, hooks, *impl.group);
   impl.broadcast_values(parameters);
   impl.broadcast_values(impl.buffers);
@@ -364,10 +424,11 @@ GradientReducer::GradientReducer(NamedTensors parameters, NamedTensors buffers, 
   }
   impl.all_parameters = std::move(parameters);
   TANDEM_CHECK(ValueError, !infos.empty(), "GradientReducer: no parameter requires grad");
-  impl.plan = plan_buckets(infos, options.buckets);
+  impl.plan = plan_buckets(infos, options.buckets, is_divided ? impl.group->size() : 0);
   const Device device = infos.front().device;
   if (!device.is_cpu() && impl.group->size() > 1) impl.timer.use_gpu(device);  // a group uses one GPU per rank
   impl.make_buckets();
+  is_divided ? impl.make_shards() : impl.make_memory();
   if (has_hooks) {
     impl.hooks = std::make_unique<MeasuredCommHooks>(impl.group, options.hooks,
                                                      std::vector<GradBucket>(impl.buckets.begin(), impl.buckets.end()),
@@ -394,7 +455,7 @@ GradientReducer::~GradientReducer() {
     }
   }
   for (Impl::Parameter& parameter : impl_->parameters) {
-    if (parameter.has_slot) parameter.leaf->set_slot({});
+    if (parameter.has_slot && parameter.leaf->shard() == nullptr) parameter.leaf->set_slot({});
   }
 }
 
@@ -414,6 +475,8 @@ void GradientReducer::check_not_replaced(const NamedTensors& parameters, const N
 }
 
 const BucketPlan& GradientReducer::plan() const { return impl_->plan; }
+
+Shard GradientReducer::shard() const { return impl_->options.shard; }
 
 OverlapReport GradientReducer::report() const { return impl_->timer.report(); }
 

@@ -26,6 +26,16 @@ enum class UnusedParameters {
   kAllow,  ///< unused on all ranks: no gradient; used on some ranks: the mean, other ranks contribute zero
 };
 
+/// What the ranks divide among themselves. The traffic of a step is equal for all: 2 (N - 1) / N bytes per byte of
+/// parameters for N ranks.
+enum class Shard {
+  kNone,       ///< nothing: every rank has all of it and takes the same step
+  kOptimizer,  ///< the optimizer's state: each rank updates 1 / N of every parameter (ZeRO-1)
+  kGradients,  ///< the gradients too; whole ones exist only for a few buckets during backward (ZeRO-2)
+};
+
+TANDEM_API std::string to_string(Shard shard);  ///< "none", "optimizer" or "gradients"
+
 /// Options of GradientReducer and DistributedDataParallel. Must be equal on all ranks.
 struct ReducerOptions {
   BucketSizes buckets = {};  ///< target sizes of buckets
@@ -38,6 +48,8 @@ struct ReducerOptions {
   /// k > 0: replay every k-th step without hooks, and with the first hooks of the chain, to measure the error of the
   /// hooks; see GradientReducer::hook_report(). Does not change the training. 0: never.
   int64_t hook_report_every = 0;
+  /// See GradientReducer. With kGradients there are no hooks.
+  Shard shard = Shard::kNone;
 };
 
 /// Time per step in milliseconds, averaged over `steps`. step = local + exposed + stolen.
@@ -69,6 +81,14 @@ TANDEM_API std::string to_string(const OverlapReport& report);
 /// CPU and CUDA tensors of floating dtypes; all CUDA parameters on one GPU.  On CUDA, backward returns when all ranks
 /// have started the all-reduces; the current stream, not the host, waits for the transfers.
 ///
+/// With `shard`, after backward Tensor::grad() is the part of the mean that this rank updates: one dimension, the
+/// elements [begin, end) of the parameter in row-major order, often none. Within no_sync() it is this rank's whole
+/// gradient. Optimizer::step is then collective: it updates these elements and exchanges the parameters, so that they
+/// are equal on all ranks afterwards. clip_grad_norm_ and GradScaler use the gradients of all ranks. Backward passes
+/// without zero_grad add to the part. Results are those of kNone, bit by bit, except that clip_grad_norm_ adds in
+/// another order. Optimizers that need whole parameters (Muon) throw StateError, and so do set_grad and capture by a
+/// cuda::Graph. Construction moves the parameters to other memory.
+///
 /// A parameter's own post-accumulate-grad hooks see this rank's gradient if they were registered before the reducer was
 /// made; later ones must not read it, because it may be being averaged.
 ///
@@ -94,6 +114,7 @@ class TANDEM_API GradientReducer {
   void check_not_replaced(const NamedTensors& parameters, const NamedTensors& buffers) const;
 
   const BucketPlan& plan() const;  ///< layout of the buckets
+  Shard shard() const;             ///< of the options
   /// Averages since construction or the last reset_report(), without the first step. Waits for the GPU.
   OverlapReport report() const;
   /// Starts a new measurement for report().

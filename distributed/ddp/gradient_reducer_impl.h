@@ -12,6 +12,7 @@
 #include <tandem/distributed/ddp/gradient_reducer.h>
 #include <tandem/distributed/ddp/measured_comm_hooks.h>
 #include <tandem/distributed/ddp/overlap_timer.h>
+#include <tandem/distributed/ddp/parameter_shards.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
@@ -32,7 +33,8 @@ struct GradientReducer::Impl {
     HookHandle hook;
     int first_bucket;  ///< first and last bucket that contain a slice of the parameter
     int last_bucket;
-    bool has_slot;  ///< whether this reducer has given the leaf its slot
+    bool has_slot;         ///< whether this reducer has given the leaf its slot
+    bool is_used = false;  ///< in this backward pass, when its bucket was launched: whether it had a gradient
   };
   struct Bucket : GradBucket {
     int num_parameters = 0;
@@ -45,7 +47,8 @@ struct GradientReducer::Impl {
   BucketPlan plan;
   NamedTensors all_parameters, buffers;
   std::vector<Parameter> parameters;    ///< parameters with a bucket, then those frozen at construction
-  std::vector<RefPtr<Storage>> memory;  ///< one per plan.buffers
+  RefPtr<ParameterShards> shards;       ///< null with kNone
+  std::vector<RefPtr<Storage>> memory;  ///< with kNone, one per plan.buffers
   std::vector<Bucket> buckets;
   std::shared_ptr<int> no_sync_depth = std::make_shared<int>(0);      ///< shared with handles, which may outlive this
   std::unique_ptr<MeasuredCommHooks> hooks;                           ///< null without hooks
@@ -56,7 +59,12 @@ struct GradientReducer::Impl {
   uint32_t changes_at_begin = 0;  ///< num_changes() at begin()
   OverlapTimer timer;
 
+  ~Impl() {
+    if (shards) shards->remove();
+  }
   void make_buckets();
+  void make_memory();
+  void make_shards();
   void broadcast_values(const NamedTensors& tensors);
   void on_gradient(size_t parameter);
   void begin();
@@ -68,6 +76,12 @@ struct GradientReducer::Impl {
   bool is_trained(size_t parameter) const {
     const Parameter& p = parameters[parameter];
     return p.tensor.requires_grad() && (p.has_slot || !p.leaf->has_foreign_slot());
+  }
+  /// Whether the parameter has a gradient of this backward pass, or of earlier ones since zero_grad.
+  bool has_gradient(size_t parameter) const {
+    const autograd::Leaf& leaf = *parameters[parameter].leaf;
+    const bool is_filled = leaf.filled() || (leaf.shard() != nullptr && leaf.shard()->is_filled);
+    return is_filled && (is_planned(parameter) || is_trained(parameter));
   }
   uint32_t num_changes() const;
   std::vector<ControlRecord> exchange_records(const std::vector<bool>& used, const char* name);

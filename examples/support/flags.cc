@@ -95,6 +95,8 @@ td::distributed::ReducerOptions TrainingFlags::reducer_options() const {
     if (name == "power_sgd") options.hooks.push_back(td::distributed::power_sgd({.seed = seed}));
   }
   options.hook_report_every = hook_report_every;
+  using td::distributed::Shard;
+  options.shard = shard == "optimizer" ? Shard::kOptimizer : shard == "gradients" ? Shard::kGradients : Shard::kNone;
   return options;
 }
 
@@ -128,6 +130,8 @@ int parse_training_flags(int argc, char** argv, const ProgramInfo& program, Trai
   app.add_option("--hook-report-every", flags.hook_report_every,
                  "with --compress: steps between reports of the compression error; 0 = never")
       ->check(count(0));
+  app.add_option("--shard", flags.shard, "what the ranks divide among themselves to save memory")
+      ->check(CLI::IsMember({"none", "optimizer", "gradients"}));
   app.add_option("--seed", flags.seed, "seed of initial weights, data order and generated data")
       ->check(number<uint64_t>("a whole number", 0));
   if (!program.data_help.empty()) app.add_option("--data", flags.data, program.data_help)->check(not_empty);

@@ -22,10 +22,12 @@ struct TrainingFlags {
   double lr = 0.05;
   std::vector<std::string> compress = {"none"};  ///< chain of communication hooks
   int64_t hook_report_every = 0;                 ///< steps; 0 = never
+  std::string shard = "none";                    ///< what the ranks divide
   uint64_t seed = 1;
   std::string data;  ///< path; "" = generated data
 
-  /// Options of DistributedDataParallel according to --compress and --hook-report-every.
+  /// Options of DistributedDataParallel according to --compress, --hook-report-every and
+  /// --shard.
   tandem::distributed::ReducerOptions reducer_options() const;
 };
 

@@ -1,0 +1,69 @@
+// Parameters whose updates are divided among the ranks of a group (ZeRO-1 and ZeRO-2). Private to distributed/.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <tandem/autograd/leaf.h>
+#include <tandem/distributed/ddp/bucket_plan.h>
+#include <tandem/distributed/ddp/gradient_reducer.h>
+
+namespace tandem { inline namespace v0 { namespace distributed {
+
+/// Memory of parameters and gradients, bucket by bucket. A bucket consists of group.size() pieces of equal size; rank r
+/// updates piece r of every bucket. The parameters are views of their buckets, so that an all_gather in place completes
+/// them. S. Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020.
+class ParameterShards final : public autograd::ShardGroup {
+ public:
+  /// Moves the parameters to buckets. `plan` is made with group->size() pieces. Throws StateError if a parameter shares
+  /// its memory with another tensor.
+  ParameterShards(std::shared_ptr<ProcessGroup> group, const BucketPlan& plan, const NamedTensors& parameters,
+                  Shard level);
+  /// Gives the parameters their shards.
+  void attach();
+  /// Takes the shards and gradients from the parameters.
+  void remove();
+
+  Tensor slot(const autograd::Leaf& leaf) override;
+  void exchange(const std::vector<const autograd::Leaf*>& leaves) override;
+  void all_reduce(const Tensor& values, bool maximum) override;
+
+  /// The gradients of this rank in a bucket, [ranks, n].
+  const Tensor& gradients(size_t bucket);
+  /// The parameters of a bucket, in the order of its memory.
+  const std::vector<size_t>& contents(size_t bucket) const { return buckets_[bucket].contents; }
+  /// Averages the gradients of a bucket into this rank's piece. With kGradients, first waits for earlier buckets if
+  /// many are in flight.
+  Work average_async(size_t bucket, const std::string& name);
+  /// Waits for the average of a bucket, adds it to the gradients of earlier backward passes, and drops the parameters'
+  /// slots. If average_async was not called, the bucket's gradients are the mean.
+  void end_average(size_t bucket);
+
+ private:
+  struct Bucket {
+    Tensor parameters;             ///< [ranks, n]
+    Tensor gradients;              ///< [ranks, n]; with kGradients undefined unless backward runs
+    Tensor piece;                  ///< [n]: the mean; with kOptimizer a part of `gradients`
+    Tensor earlier;                ///< [n]: copy of `piece` during a backward that adds to it
+    Work average;                  ///< in flight
+    std::vector<size_t> contents;  ///< parameters, in the order of the memory
+  };
+
+  /// This rank's piece of the parameters or gradients of a bucket.
+  Tensor own_piece(const Tensor& values) const;
+  /// A parameter's part of `values`, which are the parameters or gradients of its bucket.
+  Tensor slice(const Tensor& values, size_t parameter) const;
+
+  const std::shared_ptr<ProcessGroup> group_;
+  const Shard level_;
+  std::vector<RefPtr<autograd::Leaf>> leaves_;  ///< by parameter
+  std::vector<size_t> bucket_of_;               ///< by parameter
+  std::vector<int64_t> offsets_;                ///< in the bucket, by parameter
+  std::vector<Bucket> buckets_;
+  std::deque<size_t> in_flight_;  ///< buckets whose average has not ended
+};
+
+}}}  // namespace tandem::v0::distributed
