@@ -128,6 +128,7 @@
 #include <tandem/tensor/scalar.h>
 #include <tandem/tensor/shape.h>
 #include <tandem/tensor/state.h>
+#include <tandem/tensor/state_pieces.h>
 #include <tandem/tensor/state_reader.h>
 #include <tandem/tensor/tensor.h>
 #include <tandem/text/bpe.h>

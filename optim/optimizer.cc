@@ -18,6 +18,7 @@
 #include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/primitives.h>
+#include <tandem/tensor/state_pieces.h>
 #include <tandem/tensor/state_reader.h>
 
 namespace tandem { inline namespace v0 { namespace optim {
@@ -469,15 +470,16 @@ void Optimizer::load_state_dict(const State& state) {
 
   struct Saved {
     int64_t steps = 0;
-    std::vector<const Tensor*> tensors;
-    const Tensor* master = nullptr;
+    std::vector<std::optional<std::vector<Tensor>>> tensors;  ///< consecutive elements, 1-D
+    std::optional<std::vector<Tensor>> master;
   };
   std::vector<Saved> saved(parameters_.size());
   for (size_t i = 0; i < saved.size(); ++i) {
     const Tensor& parameter = parameters_[i];
     const auto path = [i](const char* name) { return str("state.", i, ".", name); };
     const auto read = [&](const char* name) {
-      return reader.read_tensor(path(name), is_16_bit(parameter) ? empty(parameter.shape(), {kFloat32}) : parameter);
+      return std::optional(
+          reader.read_elements(path(name), parameter.shape(), state_dtype(parameter), 0, parameter.numel()));
     };
     bool has_state = (rule_.counts_steps && reader.has(path("step"))) || reader.has(path(kMaster));
     for (const auto& [name, is_always_used] : rule_.state) has_state = has_state || reader.has(path(name));
@@ -489,7 +491,7 @@ void Optimizer::load_state_dict(const State& state) {
     }
     for (const auto& [name, is_always_used] : rule_.state) {
       const bool is_expected = (has_state && is_always_used) || reader.has(path(name));
-      saved[i].tensors.push_back(is_expected ? read(name) : nullptr);
+      saved[i].tensors.push_back(is_expected ? read(name) : std::nullopt);
     }
     if (has_state && is_16_bit(parameter)) saved[i].master = read(kMaster);
   }
@@ -499,10 +501,10 @@ void Optimizer::load_state_dict(const State& state) {
   for (size_t i = 0; i < saved.size(); ++i) {
     ParameterState& own = states.emplace_back();
     own.steps = saved[i].steps;
-    const auto copy = [&](const Tensor* from, Tensor& to) {
-      if (from == nullptr) return;
+    const auto copy = [&](const std::optional<std::vector<Tensor>>& from, Tensor& to) {
+      if (!from) return;
       to = empty(parameters_[i].shape(), {state_dtype(parameters_[i]), parameters_[i].device()});
-      primitives::copy(*from, to);
+      copy_elements(*from, to);
     };
     for (size_t s = 0; s < rule_.state.size(); ++s) copy(saved[i].tensors[s], own.tensors[s]);
     copy(saved[i].master, own.master);

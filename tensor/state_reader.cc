@@ -1,7 +1,13 @@
 #include <tandem/tensor/state_reader.h>
 
+#include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
+
+#include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
+#include <tandem/tensor/state_pieces.h>
 
 namespace tandem { inline namespace v0 {
 
@@ -24,6 +30,12 @@ std::string kind_of(const State::Value& value) {
     return tensor->defined() ? str(tensor->dtype(), " ", tensor->shape()) : "an undefined tensor";
   constexpr std::array<const char*, 6> kNames = {"", "an integer", "a number", "a bool", "a string", ""};
   return kNames[value.index()];
+}
+
+Tensor row_major_copy(const Tensor& tensor) {
+  Tensor copy = empty(tensor.shape(), {tensor.dtype(), tensor.device()});
+  primitives::copy(tensor, copy);
+  return copy;
 }
 
 }  // namespace
@@ -80,15 +92,59 @@ template const bool* StateReader::read(const std::string&);
 template const std::string* StateReader::read(const std::string&);
 
 const Tensor* StateReader::read_tensor(const std::string& path, const Tensor& like, bool any_floating_dtype) {
+  return read_tensor(path, like.shape(), like.dtype(), any_floating_dtype);
+}
+
+const Tensor* StateReader::read_tensor(const std::string& path, const Shape& shape, DType dtype,
+                                       bool any_floating_dtype) {
   const State::Value* value = take(path);
   if (value == nullptr) return nullptr;
-  const auto fits = [&](DType dtype) {
-    return dtype == like.dtype() || (any_floating_dtype && is_floating_point(dtype) && is_floating_point(like.dtype()));
+  const auto fits = [&](DType own) {
+    return own == dtype || (any_floating_dtype && is_floating_point(own) && is_floating_point(dtype));
   };
   const auto* tensor = std::get_if<Tensor>(value);
-  if (tensor != nullptr && tensor->defined() && tensor->shape() == like.shape() && fits(tensor->dtype())) return tensor;
-  refuse(path, kind_of(like) + " expected, " + kind_of(*value) + " in the state");
+  if (tensor != nullptr && tensor->defined() && tensor->shape() == shape && fits(tensor->dtype())) return tensor;
+  refuse(path, str(dtype, " ", shape, " expected, ", kind_of(*value), " in the state"));
   return nullptr;
+}
+
+std::vector<Tensor> StateReader::read_elements(const std::string& path, const Shape& shape, DType dtype, int64_t begin,
+                                               int64_t end) {
+  const std::string full_shape = str(path, ".", kFullShape);
+  if (find(full_shape) == nullptr) {
+    const Tensor* whole = read_tensor(path, shape, dtype, false);
+    if (whole == nullptr || begin == end) return {};
+    return {view_elements(whole->is_contiguous() ? *whole : row_major_copy(*whole), begin, end)};
+  }
+  const auto* text = read<std::string>(full_shape);
+  bool fits = text != nullptr;
+  if (fits && *text != to_string(shape)) {
+    refuse(path, str(shape, " expected, pieces of ", *text, " in the state"));
+    fits = false;
+  }
+  std::vector<Piece> pieces;
+  for (auto at = values_.lower_bound(path + ".["); at != values_.end() && at->first.starts_with(path + ".["); ++at) {
+    std::optional<Piece> piece = to_piece(at->first.substr(path.size() + 1), *at->second);
+    if (!piece) continue;  // unexpected
+    asked_[at->first] = true;
+    if (piece->elements.dtype() != dtype) {
+      refuse(at->first, str(dtype, " expected, ", piece->elements.dtype(), " in the state"));
+      fits = false;
+    }
+    pieces.push_back(std::move(*piece));
+  }
+  if (!fits) return {};
+  if (const std::string problem = sort_pieces(pieces, begin, end); !problem.empty()) {
+    refuse(path, problem);
+    return {};
+  }
+  std::vector<Tensor> result;
+  for (const Piece& piece : pieces) {
+    const int64_t from = std::max(piece.begin, begin);
+    const int64_t to = std::min(piece.end, end);
+    if (from < to) result.push_back(view_elements(piece.elements, from - piece.begin, to - piece.begin));
+  }
+  return result;
 }
 
 void StateReader::refuse(const std::string& path, const std::string& why) {

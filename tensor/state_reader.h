@@ -44,6 +44,12 @@ class TANDEM_API StateReader {
   /// The tensor at `path`; null, and a mismatch, unless it has the shape and dtype of `like`, or, with
   /// `any_floating_dtype`, its shape if both dtypes are floating-point. It may be on any device.
   const Tensor* read_tensor(const std::string& path, const Tensor& like, bool any_floating_dtype = false);
+  /// Elements [begin, end), in row-major order, of the tensor at `path`, which the state has whole or in pieces
+  /// (state_pieces.h): 1-D tensors, on any device, in order, whose sizes add up to end - begin. Empty, and a mismatch,
+  /// if the tensor is missing or has another shape or dtype, if pieces overlap, or if the pieces lack one of the
+  /// elements. All its pieces count as read.
+  std::vector<Tensor> read_elements(const std::string& path, const Shape& shape, DType dtype, int64_t begin,
+                                    int64_t end);
   /// Adds a mismatch: "different   <path>: <why>".
   void refuse(const std::string& path, const std::string& why);
   /// The paths of values that were never read, in alphabetical order.
@@ -55,6 +61,7 @@ class TANDEM_API StateReader {
  private:
   using Values = std::map<std::string, const State::Value*>;
 
+  const Tensor* read_tensor(const std::string& path, const Shape& shape, DType dtype, bool any_floating_dtype);
   /// The value at `path`, which is marked as read; null, and a mismatch, if it is missing.
   const State::Value* take(const std::string& path);
   /// Adds a value to values_, or a mismatch if there is one with this path.
