@@ -34,8 +34,8 @@ class TANDEM_API Leaf : public RefCounted {
   RoundedCopy rounded;
 
   bool filled() const { return filled_; }
-  /// The gradient of the shard, [end - begin], if it is filled; else the slot if that is filled; else undefined.
-  Tensor grad() const { return shard_ && shard_->is_filled ? shard_->gradient : filled_ ? slot_ : Tensor(); }
+  /// The slot if it is filled; else the gradient of the shard, [end - begin], if that is filled; else undefined.
+  Tensor grad() const { return filled_ ? slot_ : shard_ && shard_->is_filled ? shard_->gradient : Tensor(); }
   /// The slot, filled or empty; allocated if it does not exist.
   const Tensor& slot();
   void mark_empty();

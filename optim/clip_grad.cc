@@ -100,10 +100,13 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, d
   constexpr const char* kOp = "clip_grad_norm_";
   TANDEM_CHECK(ValueError, max_norm >= 0, kOp, ": max_norm is ", max_norm, ", expected >= 0");
   check_norm_type(kOp, norm_type);
-  const std::vector<Tensor> gradients = gradients_of(kOp, parameters);
+  std::vector<Tensor> gradients;
   std::vector<DividedGradients> groups;
-  for (const DividedParameters& own : by_group(parameters))
-    groups.push_back({own.group.get(), batches_of(gradients_of(kOp, own.parameters))});
+  for (const DividedParameters& own : by_group(parameters)) {
+    const std::vector<Tensor> of_group = gradients_of(kOp, own.parameters);
+    groups.push_back({own.group.get(), batches_of(of_group)});
+    gradients.insert(gradients.end(), of_group.begin(), of_group.end());
+  }
   const Tensor norm = total_norm(kOp, groups, norm_type, error_if_nonfinite);
   for (const DividedGradients& own : groups) {
     for (const GradientBatch& batch : own.batches) {

@@ -29,9 +29,10 @@ TANDEM_API Tensor get_total_norm(const std::vector<Tensor>& tensors, double norm
 /// As in PyTorch, a norm that is not finite makes gradients NaN or 0; with error_if_nonfinite it throws StateError and
 /// changes nothing. Parameters without gradient are skipped. Gradients must be like the tensors of get_total_norm;
 /// float16 and bfloat16 gradients are scaled in float32 and rounded once. With data-parallel training, call it on every
-/// rank after backward: the gradients, and so the norms, are equal on all ranks. On one GPU it can be captured in a
-/// cuda::Graph. Throws ValueError for a negative max_norm. R. Pascanu et al., "On the difficulty of training recurrent
-/// neural networks", 2013.
+/// rank after backward: the gradients, and so the norms, are equal on all ranks. Of gradients that ranks divide
+/// (distributed::Shard) it computes the norm over all ranks, and is collective; get_total_norm would be of this rank's
+/// elements only. On one GPU it can be captured in a cuda::Graph. Throws ValueError for a negative max_norm. R. Pascanu
+/// et al., "On the difficulty of training recurrent neural networks", 2013.
 TANDEM_API Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, double norm_type = 2.0,
                                   bool error_if_nonfinite = false);
 

@@ -62,7 +62,7 @@ class TANDEM_API GradScaler {
   /// clip the gradients. Throws StateError if it has already been called for this optimizer since the last update(),
   /// and DTypeError, changing nothing, for a float16 gradient, because it could underflow; use float32 parameters with
   /// Autocast. Gradients are row-major; bfloat16 gradients are divided in float32 and rounded. Collective if
-  /// `all_reduce_found_inf` is collective.
+  /// `all_reduce_found_inf` is collective, or if ranks divide gradients (distributed::Shard).
   void unscale_(Optimizer& optimizer);
   /// Calls unscale_ unless it was called already, then the optimizer's step unless a gradient was infinite or NaN.
   /// Returns whether the step was taken; true in a capture.

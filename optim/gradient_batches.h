@@ -6,6 +6,7 @@
 #include <tandem/autograd/leaf.h>
 #include <tandem/base/error.h>
 #include <tandem/optim/clip_grad_kernels.h>
+#include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/tensor.h>
 
 namespace tandem { inline namespace v0 { namespace optim {
@@ -30,17 +31,21 @@ inline std::vector<GradientBatch> batches_of(const std::vector<Tensor>& gradient
 
 /// The parameter's share in the update of this rank; null if every rank updates all of it.
 inline autograd::LeafShard* shard_of(const Tensor& parameter) {
-  return parameter.requires_grad() ? autograd::leaf(parameter).shard() : nullptr;
+  const TensorImpl& impl = parameter.impl();  // of a parameter that is frozen too
+  return impl.autograd && !impl.has_node ? static_cast<const autograd::Leaf&>(*impl.autograd).shard() : nullptr;
 }
 
 /// The gradient of a parameter; undefined if it has none or does not require one. Throws StateError for the gradient of
-/// one rank that is not averaged; `op` begins the error text.
+/// one rank that is not averaged, and in the capture of a cuda::Graph if ranks divide it; `op` begins the error text.
 inline Tensor gradient_of(const char* op, const Tensor& parameter) {
   if (!parameter.requires_grad()) return {};
   const autograd::Leaf& leaf = autograd::leaf(parameter);
-  TANDEM_CHECK(
-      StateError, leaf.shard() == nullptr || !leaf.filled(), op, ": the gradient of '", leaf.name,
-      "' was computed within no_sync() and is not averaged; run the last backward of a step without no_sync()");
+  if (leaf.shard() != nullptr) {
+    TANDEM_CHECK(StateError, !leaf.filled(), op, ": the gradient of '", leaf.name,
+                 "' is not averaged: it is of a backward within no_sync(), or of one that has not ended");
+    TANDEM_CHECK(StateError, !tandem::cuda::is_capturing(parameter.device()), op, ": ranks divide '", leaf.name,
+                 "', which cannot be captured in a cuda::Graph; construct DistributedDataParallel without shard");
+  }
   return leaf.grad();
 }
 

@@ -47,6 +47,12 @@ Shape state_shape(const Tensor& parameter) {
   return shard != nullptr ? Shape{shard->size()} : parameter.shape();
 }
 
+/// The first element of the parameter that this rank updates.
+int64_t state_begin(const Tensor& parameter) {
+  const autograd::LeafShard* const shard = shard_of(parameter);
+  return shard != nullptr ? shard->begin : 0;
+}
+
 /// The parameter's copy for autocast that a step writes; undefined if there is none, or if a step changes only a share.
 Tensor copy_of(const Tensor& parameter) {
   return autograd::is_copied_by_autocast(parameter) && shard_of(parameter) == nullptr
@@ -238,16 +244,15 @@ void Optimizer::step(const Tensor& skip) {
 }
 
 /// Completes the parameters that this rank has updated a share of.
-void Optimizer::exchange(const std::vector<Update>& updates) {
-  std::vector<std::pair<RefPtr<autograd::ShardGroup>, std::vector<const autograd::Leaf*>>> groups;
-  for (const Update& update : updates) {
-    const autograd::LeafShard* const shard = shard_of(parameters_[update.index]);
-    if (shard == nullptr) continue;
-    auto found = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == shard->group; });
-    if (found == groups.end()) found = groups.insert(found, {shard->group, {}});
-    found->second.push_back(&autograd::leaf(parameters_[update.index]));
+void Optimizer::exchange(const std::vector<Update>& updates) const {
+  std::vector<Tensor> updated;
+  for (const Update& update : updates) updated.push_back(parameters_[update.index]);
+  for (const DividedParameters& own : by_group(updated)) {
+    if (own.group == nullptr) continue;
+    std::vector<const autograd::Leaf*> leaves;
+    for (const Tensor& parameter : own.parameters) leaves.push_back(&autograd::leaf(parameter));
+    own.group->exchange(leaves);
   }
-  for (const auto& [group, leaves] : groups) group->exchange(leaves);
 }
 
 void Optimizer::settle() const {
@@ -288,6 +293,7 @@ std::vector<Optimizer::Update> Optimizer::prepare() {
                  " is updated as a whole, but a DistributedDataParallel divides it among ranks; construct that without "
                  "shard, or use an elementwise optimizer");
     const Shape shape = state_shape(parameter);
+    const int64_t begin = state_begin(parameter);
     const unsigned used = rule_.used_state(options_of(group));
     /// Returns whether the tensor had to be made.
     const auto prepare_tensor = [&](Tensor& tensor, const char* name, bool is_used) {
@@ -297,9 +303,12 @@ std::vector<Optimizer::Update> Optimizer::prepare() {
       TANDEM_CHECK(DTypeError, !tensor.defined() || tensor.dtype() == state_dtype(parameter), describe_parameter(i),
                    " is ", parameter.dtype(), ", its ", name, " ", tensor.dtype(),
                    "; create the optimizer after converting the model");
-      TANDEM_CHECK(StateError, !tensor.defined() || tensor.shape() == shape, describe_parameter(i), ": its ", name,
-                   " has shape ", tensor.shape(), ", but this rank updates ", shape,
-                   "; create the optimizer after the DistributedDataParallel");
+      TANDEM_CHECK(StateError, !tensor.defined() || (tensor.shape() == shape && states_[i].begin == begin),
+                   describe_parameter(i), ": its ", name, " is of elements ", states_[i].begin, " to ",
+                   states_[i].begin + tensor.numel(), ", but this rank updates elements ", begin, " to ",
+                   begin + num_elements(shape),
+                   "; create the optimizer after the DistributedDataParallel, or load the "
+                   "state that it had before");
       if (tensor.defined() || !is_used) return false;
       TANDEM_CHECK(StateError, !tandem::cuda::is_capturing(parameter.device()), describe_parameter(i),
                    ": its first step cannot be captured; take one step before the capture");
@@ -316,6 +325,7 @@ std::vector<Optimizer::Update> Optimizer::prepare() {
     updates.push_back({i, group, gradient, used, cases});
   }
   for (auto& [tensor, zeroed] : made) *tensor = std::move(zeroed);
+  for (const Update& update : updates) states_[update.index].begin = state_begin(parameters_[update.index]);
   return updates;
 }
 
@@ -429,10 +439,14 @@ State Optimizer::state_dict() const {
     State own;
     if (const std::string name = name_of(parameters_[i]); !name.empty()) own.set("name", name);
     if (rule_.counts_steps && states_[i].steps > 0) own.set("step", states_[i].steps);
-    if (states_[i].master.defined()) own.set(kMaster, states_[i].master);
-    for (size_t s = 0; s < rule_.state.size(); ++s) {
-      if (const Tensor& tensor = states_[i].tensors[s]; tensor.defined()) own.set(rule_.state[s].name, tensor);
-    }
+    const auto set = [&](const char* name, const Tensor& tensor) {
+      if (!tensor.defined()) return;
+      const autograd::LeafShard* const shard = shard_of(parameters_[i]);
+      shard == nullptr ? own.set(name, tensor)
+                       : own.set(name, make_pieces(parameters_[i].shape(), shard->begin, tensor));
+    };
+    set(kMaster, states_[i].master);
+    for (size_t s = 0; s < rule_.state.size(); ++s) set(rule_.state[s].name, states_[i].tensors[s]);
     state.set(str("state.", i), std::move(own));
   }
   return state;
@@ -476,10 +490,10 @@ void Optimizer::load_state_dict(const State& state) {
   std::vector<Saved> saved(parameters_.size());
   for (size_t i = 0; i < saved.size(); ++i) {
     const Tensor& parameter = parameters_[i];
+    const int64_t first = state_begin(parameter), last = first + num_elements(state_shape(parameter));
     const auto path = [i](const char* name) { return str("state.", i, ".", name); };
     const auto read = [&](const char* name) {
-      return std::optional(
-          reader.read_elements(path(name), parameter.shape(), state_dtype(parameter), 0, parameter.numel()));
+      return std::optional(reader.read_elements(path(name), parameter.shape(), state_dtype(parameter), first, last));
     };
     bool has_state = (rule_.counts_steps && reader.has(path("step"))) || reader.has(path(kMaster));
     for (const auto& [name, is_always_used] : rule_.state) has_state = has_state || reader.has(path(name));
@@ -501,9 +515,10 @@ void Optimizer::load_state_dict(const State& state) {
   for (size_t i = 0; i < saved.size(); ++i) {
     ParameterState& own = states.emplace_back();
     own.steps = saved[i].steps;
+    own.begin = state_begin(parameters_[i]);
     const auto copy = [&](const std::optional<std::vector<Tensor>>& from, Tensor& to) {
       if (!from) return;
-      to = empty(parameters_[i].shape(), {state_dtype(parameters_[i]), parameters_[i].device()});
+      to = empty(state_shape(parameters_[i]), {state_dtype(parameters_[i]), parameters_[i].device()});
       copy_elements(*from, to);
     };
     for (size_t s = 0; s < rule_.state.size(); ++s) copy(saved[i].tensors[s], own.tensors[s]);

@@ -39,7 +39,8 @@ struct ParameterGroup {
 /// al., "Mixed precision training", ICLR 2018.
 ///
 /// Parameters that the ranks of a DistributedDataParallel divide (distributed::Shard) have state for this rank's share
-/// only, and a step is collective. Steps of optimizers that are not elementwise (Muon) throw StateError for them.
+/// only, and a step is collective: if it throws on some ranks, the others wait until these step again or end. Steps of
+/// optimizers that are not elementwise (Muon) throw StateError for them.
 ///
 /// A step skips parameters that have no gradient or do not require one: neither these parameters nor their state
 /// change. A step records nothing for autograd and increments the versions of the tensors that it changes. On a GPU a
@@ -79,12 +80,13 @@ class TANDEM_API Optimizer {
   /// {"optimizer": its name, "groups": {"<g>": {its options, "num_parameters"}}, "state": {"<i>": {"name", the state of
   /// the parameter}}}, where i is the index in parameters() and "name" is the name that the parameter's module gave it.
   /// The state of a 16-bit parameter contains its float32 "master".
-  /// The tensors are shared with the optimizer. An equal optimizer that loads the state continues with the same bits.
+  /// Parameters that ranks divide have pieces (state_pieces.h), of which each rank has its own. The tensors are shared
+  /// with the optimizer. An equal optimizer that loads the state continues with the same bits.
   State state_dict() const;
-  /// Loads the options and copies the tensors to the parameters' devices. Throws StateError, changing nothing, unless
-  /// the state is that of an optimizer of the same kind, with the same number of groups and of parameters in each
-  /// group, and with the same names, shapes and dtypes of parameters (names are compared if both are known). The
-  /// message lists every entry that is missing, unexpected or different.
+  /// Loads the options and copies the tensors, whole or in pieces, to the parameters' devices. Throws StateError,
+  /// changing nothing, unless the state is that of an optimizer of the same kind, with the same number of groups and of
+  /// parameters in each group, and with the same names, shapes and dtypes of parameters (names are compared if both are
+  /// known). The message lists every entry that is missing, unexpected or different.
   void load_state_dict(const State& state);
 
  protected:
@@ -109,6 +111,7 @@ class TANDEM_API Optimizer {
 
   struct ParameterState {
     int64_t steps = 0;
+    int64_t begin = 0;  ///< first element of the parameter that the tensors belong to
     std::array<Tensor, kMaxStateTensors>
         tensors;    ///< in the order of the rule; undefined before the first step that uses them
     Tensor master;  ///< master of a 16-bit parameter; undefined before its first step
@@ -124,7 +127,7 @@ class TANDEM_API Optimizer {
   /// A step. `skip`: in the capture of a cuda::Graph an int32 [1] on the GPU, which the graph sets before the step; the
   /// step changes nothing if the value is 1. Outside of a capture an undefined tensor.
   void step(const Tensor& skip);
-  void exchange(const std::vector<Update>& updates);
+  void exchange(const std::vector<Update>& updates) const;
   /// Waits for the last step of a graph; if it was skipped, removes it from the counts of steps.
   void settle() const;
   std::vector<Update> prepare();

@@ -102,7 +102,9 @@ BucketPlan plan_buckets(const std::vector<ParameterInfo>& parameters, BucketSize
     const int64_t begin = used;
     used += round_up(p.num_elements, kAlignBytes / size_of(p.dtype));
     const std::string module = module_of(p.name);
-    if (runs[index].empty() || open_module[index] != module) {
+    const bool is_full = num_pieces > 0 && !runs[index].empty() &&
+                         (begin - runs[index].back().begin) * size_of(p.dtype) >= sizes.bucket_bytes;
+    if (runs[index].empty() || open_module[index] != module || is_full) {
       runs[index].push_back({begin, used, i, i});
       open_module[index] = module;
     } else {

@@ -135,7 +135,7 @@ void GradientReducer::Impl::make_memory() {
 void GradientReducer::Impl::make_shards() {
   NamedTensors divided;
   for (size_t p = 0; is_planned(p); ++p) divided.emplace_back(parameters[p].name, parameters[p].tensor);
-  shards = make_ref<ParameterShards>(group, plan, divided, options.shard);
+  shards = make_ref<ParameterShards>(group, plan, divided, options);
   shards->attach();
   for (size_t i = 0; i < buckets.size(); ++i) {
     Bucket& bucket = buckets[i];
@@ -227,7 +227,10 @@ void GradientReducer::Impl::on_gradient(size_t parameter) {
 void GradientReducer::Impl::launch(size_t i) {
   Bucket& bucket = buckets[i];
   if (shards) {
-    for (const size_t p : shards->contents(i)) parameters[p].is_used = has_gradient(p);
+    for (const size_t p : shards->contents(i)) {
+      parameters[p].is_used = has_gradient(p);
+      if (!parameters[p].leaf->filled()) primitives::fill(parameters[p].leaf->slot(), 0);
+    }
   }
   bucket.work = timer.launch([&] {
     if (shards && !hooks) return shards->average_async(i, bucket.name);
@@ -243,7 +246,7 @@ void GradientReducer::Impl::finish() {
     const Parameter& parameter = parameters[p];
     const bool is_launched = is_planned(p) && static_cast<size_t>(parameter.last_bucket) < next_bucket;
     used.push_back(shards && is_launched ? parameter.is_used : has_gradient(p));
-    if (is_planned(p) && !is_launched && !parameter.leaf->filled()) primitives::fill(parameter.leaf->slot(), 0);
+    if (is_planned(p) && !shards && !parameter.leaf->filled()) primitives::fill(parameter.leaf->slot(), 0);
   }
   try {
     while (next_bucket < buckets.size()) launch(next_bucket++);
@@ -403,11 +406,12 @@ GradientReducer::GradientReducer(NamedTensors parameters, NamedTensors buffers, 
   if (has_hooks && options.hooks.front()->needs_whole_parameters()) options.buckets.split = false;
   impl.options = options;
   impl.buffers = std::move(buffers);
-  std::string hooks =
-      has_hooks ? str(describe(options.hooks), ", report every ", options.hook_report_every) : std::string();
   const bool is_divided = options.shard != Shard::kNone;
-  if (is_divided) hooks += str(has_hooks ? ", " : "none, ", "shard ", to_string(options.shard));
-  check_same_parameters(parameters, impl.buffers, hooks, *impl.group);
+  std::string compared;
+  if (has_hooks)
+    compared = str("communication hooks ", describe(options.hooks), ", report every ", options.hook_report_every, "\n");
+  if (is_divided) compared += str("shard ", to_string(options.shard), "\n");
+  check_same_parameters(parameters, impl.buffers, compared, *impl.group);
   impl.broadcast_values(parameters);
   impl.broadcast_values(impl.buffers);
   std::vector<ParameterInfo> infos;

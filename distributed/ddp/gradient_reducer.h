@@ -26,8 +26,8 @@ enum class UnusedParameters {
   kAllow,  ///< unused on all ranks: no gradient; used on some ranks: the mean, other ranks contribute zero
 };
 
-/// What the ranks divide among themselves. The traffic of a step is equal for all: 2 (N - 1) / N bytes per byte of
-/// parameters for N ranks.
+/// What the ranks divide among themselves. All levels send 2 (N - 1) / N bytes per byte of parameters and step, for N
+/// ranks and one backward.
 enum class Shard {
   kNone,       ///< nothing: every rank has all of it and takes the same step
   kOptimizer,  ///< the optimizer's state: each rank updates 1 / N of every parameter (ZeRO-1)
@@ -52,7 +52,8 @@ struct ReducerOptions {
   Shard shard = Shard::kNone;
 };
 
-/// Time per step in milliseconds, averaged over `steps`. step = local + exposed + stolen.
+/// Time per step in milliseconds, averaged over `steps`. step = local + exposed + stolen. With `shard`, `local` has
+/// the exchange of parameters in Optimizer::step too, and a step is a backward that averages.
 struct OverlapReport {
   int64_t steps = 0;      ///< number of steps in the averages
   double step_ms = 0;     ///< from the end of one gradient all-reduce to the end of the next
@@ -85,9 +86,10 @@ TANDEM_API std::string to_string(const OverlapReport& report);
 /// elements [begin, end) of the parameter in row-major order, often none. Within no_sync() it is this rank's whole
 /// gradient. Optimizer::step is then collective: it updates these elements and exchanges the parameters, so that they
 /// are equal on all ranks afterwards. clip_grad_norm_ and GradScaler use the gradients of all ranks. Backward passes
-/// without zero_grad add to the part. Results are those of kNone, bit by bit, except that clip_grad_norm_ adds in
-/// another order. Optimizers that need whole parameters (Muon) throw StateError, and so do set_grad and capture by a
-/// cuda::Graph. Construction moves the parameters to other memory.
+/// without zero_grad add to the part. Results are those of kNone, bit by bit, on CPUs and without these
+/// (docs/sharding.md): clip_grad_norm_ adds in another order, and several backward passes are averaged one by one.
+/// Optimizers that need whole parameters (Muon) throw StateError, and so do set_grad and capture by a cuda::Graph.
+/// Construction moves the parameters to other memory.
 ///
 /// A parameter's own post-accumulate-grad hooks see this rank's gradient if they were registered before the reducer was
 /// made; later ones must not read it, because it may be being averaged.
@@ -100,7 +102,7 @@ class TANDEM_API GradientReducer {
   /// ValueError for invalid options or without parameters that require grad.
   GradientReducer(NamedTensors parameters, NamedTensors buffers, std::shared_ptr<ProcessGroup> group,
                   ReducerOptions options = {});
-  /// Moves the gradients to separate memory. Aborts the group if all-reduces are in flight.
+  /// Moves the gradients to separate memory; with `shard`, drops them. Aborts the group if all-reduces are in flight.
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;

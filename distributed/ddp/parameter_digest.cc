@@ -30,6 +30,7 @@ const char* subject_of(const std::string& a, const std::string& b) {
   }
   for (const std::string& line : {a, b}) {
     if (line.starts_with("communication hooks ")) return "communication hooks";
+    if (line.starts_with("shard ")) return "values of the option shard";
   }
   return "tuning files (TANDEM_TUNING_FILE)";
 }
@@ -37,7 +38,7 @@ const char* subject_of(const std::string& a, const std::string& b) {
 }  // namespace
 
 void check_same_parameters(const std::vector<std::pair<std::string, Tensor>>& parameters,
-                           const std::vector<std::pair<std::string, Tensor>>& buffers, const std::string& hooks,
+                           const std::vector<std::pair<std::string, Tensor>>& buffers, const std::string& options,
                            ProcessGroup& group) {
   std::string text;
   const auto describe_all = [&text](const char* kind, const auto& tensors) {
@@ -48,7 +49,7 @@ void check_same_parameters(const std::vector<std::pair<std::string, Tensor>>& pa
   };
   describe_all("parameter", parameters);
   describe_all("buffer", buffers);
-  if (!hooks.empty()) text += str("communication hooks ", hooks, "\n");
+  text += options;
   if (Tuning::from_environment().hash() != 0)
     text += str("tuning file, hash ", Tuning::from_environment().hash(), "\n");
 

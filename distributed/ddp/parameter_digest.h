@@ -10,10 +10,10 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// Compares a digest of names, shapes and dtypes, of `hooks`, and of the tuning file (base/tuning.h) across ranks.
-/// Throws StateError on every rank, showing the first entry that differs from rank 0. Collective.
+/// Compares a digest of names, shapes and dtypes, of the lines of `options`, and of the tuning file (base/tuning.h)
+/// across ranks. Throws StateError on every rank, showing the first entry that differs from rank 0. Collective.
 void check_same_parameters(const std::vector<std::pair<std::string, Tensor>>& parameters,
-                           const std::vector<std::pair<std::string, Tensor>>& buffers, const std::string& hooks,
+                           const std::vector<std::pair<std::string, Tensor>>& buffers, const std::string& options,
                            ProcessGroup& group);
 
 /// Throws StateError on every rank, with names and ranks, if values differ from those of the first rank. Compares

@@ -15,12 +15,18 @@ constexpr size_t kMaxInFlight = 2;  ///< with kGradients: buckets whose gradient
 }  // namespace
 
 ParameterShards::ParameterShards(std::shared_ptr<ProcessGroup> group, const BucketPlan& plan,
-                                 const NamedTensors& parameters, Shard level)
-    : group_(std::move(group)), level_(level), bucket_of_(plan.placements.size()) {
+                                 const NamedTensors& parameters, const ReducerOptions& options)
+    : group_(std::move(group)),
+      level_(options.shard),
+      limits_memory_(level_ == Shard::kGradients && options.unused == UnusedParameters::kError),
+      bucket_of_(plan.placements.size()) {
   for (const auto& [name, tensor] : parameters) {
-    TANDEM_CHECK(StateError, tensor.is_contiguous() && tensor.storage()->use_count() == 1, "DistributedDataParallel: '",
-                 name,
-                 "' shares its memory with another tensor, so the ranks cannot divide it; construct without shard");
+    TANDEM_CHECK(StateError, tensor.is_contiguous(), "DistributedDataParallel: '", name,
+                 "' is not row-major, so the ranks cannot divide it; construct without shard");
+    TANDEM_CHECK(StateError, tensor.storage()->use_count() == 1,
+                 "DistributedDataParallel: another tensor uses the memory of '", name,
+                 "', so the ranks cannot divide it; release views, states and results of earlier forwards, or "
+                 "construct without shard");
     leaves_.emplace_back(&autograd::leaf(tensor));
   }
   for (const BucketPlan::Placement& placement : plan.placements) offsets_.push_back(placement.offset);
@@ -40,6 +46,9 @@ ParameterShards::ParameterShards(std::shared_ptr<ProcessGroup> group, const Buck
       const Tensor& parameter = parameters[p].second;
       const Tensor own = slice(bucket.parameters, p);
       primitives::copy(parameter, own);
+      // Graphs of earlier forwards and copies for autocast belong to the old memory.
+      while (own.storage()->version() <= parameter.version()) own.storage()->bump_version("DistributedDataParallel");
+      leaves_[p]->rounded.remove();
       take_memory(parameter, own);
     }
     buckets_.push_back(std::move(bucket));
@@ -77,7 +86,15 @@ Tensor ParameterShards::slice(const Tensor& values, size_t parameter) const {
 const Tensor& ParameterShards::gradients(size_t bucket) {
   Bucket& own = buckets_[bucket];
   if (own.gradients.defined()) return own.gradients;
-  own.gradients = empty(own.parameters.shape(), own.parameters.options());
+  const Tensor& like = own.parameters;
+  // Reuse in the order of the current stream, which has waited for the last average in this memory.
+  const auto fits = [&](const RefPtr<Storage>& memory) {
+    return memory->device() == like.device() && memory->num_bytes() >= like.num_bytes();
+  };
+  const auto found = std::find_if(free_.begin(), free_.end(), fits);
+  const RefPtr<Storage> memory = found != free_.end() ? *found : Storage::allocate(like.device(), like.num_bytes());
+  if (found != free_.end()) free_.erase(found);
+  own.gradients = make_view(memory, like.dtype(), like.shape(), like.strides(), 0);
   // The padding between and behind the gradients is averaged as well.
   const Tensor flat = make_view(own.gradients.storage(), own.gradients.dtype(), {own.gradients.numel()}, {1}, 0);
   int64_t begin = 0;
@@ -104,9 +121,7 @@ Tensor ParameterShards::slot(const autograd::Leaf& leaf) {
 }
 
 Work ParameterShards::average_async(size_t index, const std::string& name) {
-  if (level_ == Shard::kGradients) {
-    while (in_flight_.size() >= kMaxInFlight) end_average(in_flight_.front());
-  }
+  while (limits_memory_ && in_flight_.size() >= kMaxInFlight) end_average(in_flight_.front());
   Bucket& bucket = buckets_[index];
   if (level_ == Shard::kOptimizer) {
     bucket.piece = own_piece(bucket.gradients);
@@ -125,6 +140,8 @@ void ParameterShards::end_average(size_t index) {
   if (bucket.average.valid()) {
     bucket.average.wait();
   } else {  // communication hooks have averaged the whole bucket
+    TANDEM_CHECK(StateError, level_ == Shard::kOptimizer,
+                 "DistributedDataParallel: two nested backwards reached the same parameters");
     bucket.piece = own_piece(bucket.gradients);
   }
   bucket.average = {};
@@ -137,7 +154,7 @@ void ParameterShards::end_average(size_t index) {
     leaves_[p]->drop_slot();
   }
   bucket.earlier = {};
-  if (level_ == Shard::kGradients) bucket.gradients = {};
+  if (level_ == Shard::kGradients) free_.push_back(std::exchange(bucket.gradients, {}).storage());
 }
 
 void ParameterShards::exchange(const std::vector<const autograd::Leaf*>& leaves) {

@@ -21,7 +21,7 @@ class ParameterShards final : public autograd::ShardGroup {
   /// Moves the parameters to buckets. `plan` is made with group->size() pieces. Throws StateError if a parameter shares
   /// its memory with another tensor.
   ParameterShards(std::shared_ptr<ProcessGroup> group, const BucketPlan& plan, const NamedTensors& parameters,
-                  Shard level);
+                  const ReducerOptions& options);
   /// Gives the parameters their shards.
   void attach();
   /// Takes the shards and gradients from the parameters.
@@ -59,11 +59,14 @@ class ParameterShards final : public autograd::ShardGroup {
 
   const std::shared_ptr<ProcessGroup> group_;
   const Shard level_;
+  /// kGradients, unless a rank may wait here for a rank that waits for it elsewhere, because it uses other parameters.
+  const bool limits_memory_;
   std::vector<RefPtr<autograd::Leaf>> leaves_;  ///< by parameter
   std::vector<size_t> bucket_of_;               ///< by parameter
   std::vector<int64_t> offsets_;                ///< in the bucket, by parameter
   std::vector<Bucket> buckets_;
-  std::deque<size_t> in_flight_;  ///< buckets whose average has not ended
+  std::deque<size_t> in_flight_;       ///< buckets whose average has not ended
+  std::vector<RefPtr<Storage>> free_;  ///< memory of buckets of earlier gradients
 };
 
 }}}  // namespace tandem::v0::distributed

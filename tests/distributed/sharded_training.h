@@ -1,0 +1,60 @@
+// Trainings whose ranks divide the optimizer's state and the gradients.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <tandem/distributed/launch.h>
+#include <tandem/optim/adam.h>
+#include <tandem/optim/sgd.h>
+#include <tandem/tests/distributed/small_net.h>
+#include <tandem/tests/support/rank_devices.h>
+
+namespace tandem::distributed {
+
+inline constexpr Shard kLevels[] = {Shard::kOptimizer, Shard::kGradients};
+inline constexpr Shard kAllLevels[] = {Shard::kNone, Shard::kOptimizer, Shard::kGradients};
+
+/// One training of Net on the ranks of a group; all of its ranks make equal steps.
+struct Training {
+  Context& context;
+  Net net;
+  std::unique_ptr<GradientReducer> reducer;
+  std::unique_ptr<optim::Optimizer> optimizer;
+  Tensor x, y;
+
+  Training(Context& ranks, ReducerOptions options, DType dtype = kFloat64,
+           const std::function<void(Net&)>& prepare = nullptr)
+      : context(ranks), net(1, ranks.device(), dtype) {
+    if (prepare) prepare(net);
+    const int64_t share = kItems / 9 / context.world_size(), begin = context.rank() * share;
+    x = inputs().slice(0, begin, begin + share).to(context.device()).to(dtype);
+    y = labels().slice(0, begin, begin + share).contiguous().to(context.device());
+    options.buckets = {64, 256, 64};  // several buckets
+    reducer = std::make_unique<GradientReducer>(net.named(), NamedTensors{}, context.group(), std::move(options));
+  }
+  Tensor loss() const { return net.loss(x, y); }
+};
+
+inline std::unique_ptr<optim::Optimizer> sgd(const Net& net) {
+  return std::make_unique<optim::SGD>(net.parameters(), kSgd);
+}
+inline std::unique_ptr<optim::Optimizer> adamw(const Net& net) {
+  return std::make_unique<optim::AdamW>(net.parameters(), optim::AdamWOptions{.lr = 0.01, .weight_decay = 0.1});
+}
+
+inline void plain_step(Training& t) {
+  t.optimizer->zero_grad();
+  t.loss().backward();
+  t.optimizer->step();
+}
+
+/// Numbers of ranks; there are four emulated GPUs.
+inline std::vector<int> worlds() {
+  return testing::test_device().is_cpu() ? std::vector<int>{1, 2, 3, 8} : std::vector<int>{1, 2, 3, 4};
+}
+
+}  // namespace tandem::distributed
