@@ -19,6 +19,7 @@
 #include <tandem/io/digest_writers.h>
 #include <tandem/io/manifest.h>
 #include <tandem/io/state_file.h>
+#include <tandem/tensor/state_pieces.h>
 
 namespace tandem { inline namespace v0 { namespace io {
 
@@ -113,6 +114,27 @@ void verify(const CompleteCheckpoint& checkpoint) {
   }
 }
 
+/// The model and the shared state in one State; a file of pieces has its paths.
+State joined(const CheckpointState& state) {
+  State result;
+  result.set("model", state.model);
+  result.set("shared", state.shared);
+  return result;
+}
+
+/// Adds the pieces of all ranks to the model and the shared state. Throws IoError if they do not fit.
+void add_pieces(const fs::path& folder, int64_t world_size, CheckpointState& state) {
+  std::vector<State> ranks;
+  for (int64_t rank = 0; rank < world_size; ++rank) ranks.push_back(map_state(folder / pieces_file_name(rank)));
+  try {
+    const State merged = merge_pieces(joined(state), ranks);
+    state.model = merged.get<State>("model");
+    state.shared = merged.get<State>("shared");
+  } catch (const Error& error) {
+    throw IoError(str(kOp, ": '", folder.string(), "': ", error.what()));
+  }
+}
+
 /// Calls f(). If it throws IoError and `problem` is empty, sets `problem` to the error text.
 template <class F>
 void attempt(std::string& problem, F&& f) {
@@ -140,6 +162,7 @@ std::optional<LoadedCheckpoint> load_checkpoint(const std::string& folder, int r
           {load_state(candidate.folder / kModelName), load_state(candidate.folder / kOptimizerName),
            load_state(candidate.folder / rank_file)},
           candidate.folder};
+      if (manifest.has_pieces) add_pieces(candidate.folder, manifest.world_size, loaded.state);
       for (const std::string& problem : problems) log(LogLevel::kWarning, "skipping a checkpoint: ", problem);
       return loaded;
     } catch (const IoError& error) {
@@ -232,21 +255,24 @@ void Checkpointer::write_files(int64_t step, const CheckpointState& state, Manif
     }
   };
   if (options_.rank == 0) {
-    write(kModelName, state.model);
-    write(kOptimizerName, state.shared);
+    write(kModelName, without_pieces(state.model));
+    write(kOptimizerName, without_pieces(state.shared));
   }
-  write(rank_file_name(options_.rank), state.rank);
+  if (const State pieces = pieces_of(joined(state)); !pieces.empty()) write(pieces_file_name(options_.rank), pieces);
+  write(rank_file_name(options_.rank), state.rank);  // last: rank 0 must not commit if another file is missing
 }
 
-void Checkpointer::write_manifest(int64_t step, Manifest& manifest) const {
+void Checkpointer::write_manifest(int64_t step, CheckpointState state, Manifest& manifest) const {
   const fs::path path = path_of(step);
-  for (int rank = 1; rank < options_.world_size; ++rank) {
-    const std::string name = rank_file_name(rank);
-    manifest.files[name] = digest_of(InputFile(kOp, path / name));
-  }
   manifest.library_version = kVersion;
   manifest.step = step;
   manifest.world_size = options_.world_size;
+  for (int rank = 0; rank < options_.world_size; ++rank)
+    manifest.has_pieces = manifest.has_pieces || path_exists(kOp, path / pieces_file_name(rank));
+  for (const std::string& name : file_names(manifest)) {
+    if (!manifest.files.contains(name)) manifest.files[name] = digest_of(InputFile(kOp, path / name));
+  }
+  if (manifest.has_pieces) add_pieces(path, manifest.world_size, state);  // a complete checkpoint can be loaded
   std::vector<std::string> ignored;
   for (const CompleteCheckpoint& other : find_checkpoints(folder_, ignored))
     manifest.sequence = std::max(manifest.sequence, other.manifest.sequence + 1);
@@ -276,9 +302,10 @@ std::string Checkpointer::missing_files(int64_t step) const {
   const auto check = [&](const std::string& name) {
     if (!is_visible(fs::path(path_of(step)) / name)) missing += (missing.empty() ? "" : ", ") + name;
   };
-  check(kModelName);
-  check(kOptimizerName);
-  for (int rank = 0; rank < options_.world_size; ++rank) check(rank_file_name(rank));
+  Manifest manifest;
+  manifest.world_size = options_.world_size;
+  manifest.has_pieces = is_visible(fs::path(path_of(step)) / pieces_file_name(options_.rank));
+  for (const std::string& name : file_names(manifest)) check(name);
   check(kManifestName);
   return missing;
 }
@@ -300,7 +327,7 @@ bool Checkpointer::save(int64_t step, const CheckpointState& state) {
   const bool is_new = is_visible(path) && is_missing(manifest_path);
   if (is_new) attempt(problem, [&] { write_files(step, state, manifest); });
   barrier();
-  if (options_.rank == 0 && problem.empty()) attempt(problem, [&] { write_manifest(step, manifest); });
+  if (options_.rank == 0 && problem.empty()) attempt(problem, [&] { write_manifest(step, state, manifest); });
   barrier();
   // All ranks check the same file, so they return the same value.
   const bool saved = is_new && is_visible(manifest_path);

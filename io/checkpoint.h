@@ -1,11 +1,12 @@
 // Crash-safe checkpoints: the complete state of a training run, in a folder.
 //
-//     FOLDER/latest                            the name of the newest complete checkpoint, for users and scripts
-//     FOLDER/lock                              locked by the Checkpointer of rank 0
-//     FOLDER/step-00000120/model.safetensors   written by rank 0
+//     FOLDER/latest                              the name of the newest complete checkpoint, for users and scripts
+//     FOLDER/lock                                locked by the Checkpointer of rank 0
+//     FOLDER/step-00000120/model.safetensors     written by rank 0
 //                          optimizer.safetensors
-//                          rank-R.safetensors  written by rank R
-//                          manifest.json       versions, world size, step, sizes and checksums; written last
+//                          rank-R.safetensors    written by rank R
+//                          pieces-R.safetensors  written by rank R, only if it has pieces (tensor/state_pieces.h)
+//                          manifest.json         versions, world size, step, sizes and checksums; written last
 //
 // Every file is written under a temporary name, flushed to disk and renamed. A checkpoint without manifest.json is
 // incomplete and is ignored. So the newest complete checkpoint can be loaded after a crash or power failure at any
@@ -29,10 +30,11 @@ namespace tandem { inline namespace v0 { namespace io {
 
 struct Manifest;
 
-/// The state of a run on one rank.
+/// The state of a run on one rank. Of a tensor of `model` or `shared` a rank may have only a piece (make_pieces); every
+/// rank saves its own pieces.
 struct CheckpointState {
-  State model;   ///< equal on all ranks; saved by rank 0
-  State shared;  ///< equal on all ranks; saved by rank 0: optimizer, schedules, gradient scaler
+  State model;   ///< equal on all ranks, except for pieces; saved by rank 0
+  State shared;  ///< equal on all ranks, except for pieces; saved by rank 0: optimizer, schedules, gradient scaler
   State rank;    ///< of this rank only; saved by every rank: generators, sampler
 };
 
@@ -49,7 +51,7 @@ struct CheckpointOptions {
 struct LoadedCheckpoint {
   int64_t step = 0;       ///< the argument of save()
   int world_size = 1;     ///< of the run that saved the checkpoint
-  CheckpointState state;  ///< tensors are on the CPU
+  CheckpointState state;  ///< tensors are on the CPU; tensors in pieces have the pieces of all ranks
   std::string folder;     ///< of this checkpoint
 };
 
@@ -60,7 +62,9 @@ TANDEM_API State load_rank_state(const LoadedCheckpoint& checkpoint, int rank);
 
 /// Loads the newest complete checkpoint of `folder`; nullopt if the folder has no checkpoint. Tensors are on the CPU.
 /// The rank state is from the file of `rank`, or of rank 0 if the run that saved had fewer ranks: generators and
-/// samplers convert it, communication hooks need the states of all ranks (load_rank_state).
+/// samplers convert it, communication hooks need the states of all ranks (load_rank_state). Tensors in pieces have the
+/// pieces of all ranks that saved, which are views of memory-mapped files; StateReader reads them for any number of
+/// ranks.
 ///
 /// Every rank verifies size and checksum of all files against the manifest, so all ranks select the same checkpoint. A
 /// damaged checkpoint is skipped with a logged warning, and the one saved before it is loaded.
@@ -94,6 +98,8 @@ class TANDEM_API Checkpointer {
   /// warning with its reason, or throws IoError if options.throw_on_failure is set; the written files are removed and
   /// older checkpoints are unchanged. An older checkpoint of the same step is replaced after the new one is complete.
   ///
+  /// Pieces that do not fit (see merge_pieces) are a failure too.
+  ///
   /// Throws ValueError for a negative step, and the errors of save_state for a state that cannot be saved.
   bool save(int64_t step, const CheckpointState& state);
 
@@ -108,7 +114,7 @@ class TANDEM_API Checkpointer {
   // The phases of save().
   void create_step_folder(int64_t step);                                                   ///< on rank 0
   void write_files(int64_t step, const CheckpointState& state, Manifest& manifest) const;  ///< on all ranks
-  void write_manifest(int64_t step, Manifest& manifest) const;                             ///< on rank 0
+  void write_manifest(int64_t step, CheckpointState state, Manifest& manifest) const;      ///< on rank 0
   void remove_older(int64_t step) const;                                                   ///< on rank 0
   std::string missing_files(int64_t step) const;
 

@@ -1,5 +1,5 @@
-// Forms of the functions for safetensors files and states: digests of written files, and bytes in memory. Private to
-// io/.
+// Forms of the functions for safetensors files and states: digests of written files, mapped files, and bytes in memory.
+// Private to io/.
 #pragma once
 
 #include <string>
@@ -19,5 +19,7 @@ std::string safetensors_bytes(const NamedTensors& tensors, const Metadata& metad
 SafetensorsFile load_safetensors_bytes(std::string_view bytes, const std::string& name);
 /// save_state with this metadata and the state's own, returning the digest of the file.
 FileDigest write_state(const std::string& path, const State& state, Metadata metadata = {});
+/// load_state, with tensors that are views of the memory-mapped file (see load_safetensors).
+State map_state(const std::string& path);
 
 }}}  // namespace tandem::v0::io

@@ -63,6 +63,7 @@ class ManifestHandler : public JsonHandler {
       check(1 <= format && format <= kManifestFormat, "the checkpoint has format ", format,
             ", this version of tandem reads formats 1 to ", kManifestFormat,
             format > kManifestFormat ? "; load it with a newer tandem" : "");
+      manifest.has_pieces = format > 1;
     } else if (field_ == "library_version") {
       manifest.library_version = std::move(get<std::string>(value, "'", field_, "': "));
     } else if (field_ == "step") {
@@ -112,11 +113,22 @@ class ManifestHandler : public JsonHandler {
 
 std::string rank_file_name(int64_t rank) { return str("rank-", rank, ".safetensors"); }
 
+std::string pieces_file_name(int64_t rank) { return str("pieces-", rank, ".safetensors"); }
+
+std::vector<std::string> file_names(const Manifest& manifest) {
+  std::vector<std::string> names = {"model.safetensors", "optimizer.safetensors"};
+  for (int64_t rank = 0; rank < manifest.world_size; ++rank) {
+    names.push_back(rank_file_name(rank));
+    if (manifest.has_pieces) names.push_back(pieces_file_name(rank));
+  }
+  return names;
+}
+
 std::string manifest_text(const Manifest& manifest) {
   std::string out =
-      str("{\n  \"format\": ", kManifestFormat, ",\n  \"library_version\": ", json_quoted(manifest.library_version),
-          ",\n  \"step\": ", manifest.step, ",\n  \"sequence\": ", manifest.sequence,
-          ",\n  \"world_size\": ", manifest.world_size, ",\n  \"files\": {");
+      str("{\n  \"format\": ", manifest.has_pieces ? 2 : 1,
+          ",\n  \"library_version\": ", json_quoted(manifest.library_version), ",\n  \"step\": ", manifest.step,
+          ",\n  \"sequence\": ", manifest.sequence, ",\n  \"world_size\": ", manifest.world_size, ",\n  \"files\": {");
   const char* separator = "\n";
   for (const auto& [name, digest] : manifest.files) {
     out += separator;
@@ -139,10 +151,12 @@ Manifest parse_manifest(const std::string& path, std::string_view text) {
   };
   check_file("model.safetensors");
   check_file("optimizer.safetensors");
-  const auto num_ranks = static_cast<int64_t>(manifest.files.size()) - 2;
-  TANDEM_CHECK(IoError, manifest.world_size == num_ranks && num_ranks >= 1, where, "the manifest of ",
-               manifest.world_size, " ranks lists ", num_ranks, " files of ranks");
-  for (int64_t rank = 0; rank < num_ranks; ++rank) check_file(rank_file_name(rank));
+  const auto num_files = static_cast<int64_t>(manifest.files.size()) - 2;
+  const int64_t per_rank = manifest.has_pieces ? 2 : 1;
+  TANDEM_CHECK(IoError, num_files >= 1 && num_files % per_rank == 0 && num_files / per_rank == manifest.world_size,
+               where, "the manifest of ", manifest.world_size, " ranks lists ", num_files, " files of ranks, expected ",
+               per_rank, " per rank");
+  for (const std::string& name : file_names(manifest)) check_file(name);
   return std::move(manifest);
 }
 

@@ -205,6 +205,8 @@ void save_state(const std::string& path, const State& state) { write_state(path,
 // Not mapped: states are kept for long, and a mapping would keep the disk space of a removed checkpoint.
 State load_state(const std::string& path) { return to_state(load_safetensors(path, {.mmap = false}), path); }
 
+State map_state(const std::string& path) { return to_state(load_safetensors(path), path); }
+
 std::string state_to_bytes(const State& state) {
   Metadata metadata = {{"format", "pt"}};
   const NamedTensors tensors = split_state(state, metadata);

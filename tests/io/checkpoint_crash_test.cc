@@ -14,8 +14,12 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <semaphore>
+#include <thread>
 
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/state_pieces.h>
+#include <tandem/tensor/state_reader.h>
 #include <tandem/tests/support/temporary_folder.h>
 #include <tandem/tests/support/test.h>
 
@@ -37,7 +41,7 @@ struct Rename {
   std::string replaced;  // the bytes of the replaced file; empty if there was none
 };
 
-/// The selected fault and call. Only used by the thread of the test.
+/// The selected fault and call. Used by one thread at a time.
 struct Plan {
   Fault fault = Fault::kNone;
   int at = -1;                       // index of the call
@@ -150,13 +154,56 @@ using td::io::CheckpointState;
 
 namespace {
 
-CheckpointState state_of(int64_t value) {
+/// The state of a rank. Two ranks have a piece of the momentum each.
+CheckpointState state_of(int64_t value, int rank = 0, int num_ranks = 1) {
   CheckpointState state;
-  state.model.set("fc.weight", td::full({33}, value, {td::kInt64}));
-  state.shared.set("state.0.momentum_buffer", td::full({33}, value, {td::kInt64}));
+  const td::Tensor all = td::full({33}, value, {td::kInt64});
+  state.model.set("fc.weight", all);
+  state.shared.set("state.0.momentum_buffer", all);
+  if (num_ranks == 2) {
+    const td::Tensor piece = rank == 0 ? td::view_elements(all, 0, 20) : td::view_elements(all, 20, 33);
+    state.shared.set("state.0.momentum_buffer", td::make_pieces({33}, rank == 0 ? 0 : 20, piece));
+  }
   state.rank.set("generator.offset", value);
   return state;
 }
+
+/// The Checkpointers of one or two ranks. Each rank has a thread, but only one of them runs at a time: a barrier lets
+/// the other rank run. So the order of system calls is always the same.
+class Ranks {
+ public:
+  Ranks(std::string folder, int num_ranks)
+      : folder_(std::move(folder)), num_ranks_(num_ranks), first_(folder_, options_of(0)) {}
+
+  /// Saves on all ranks, and returns their result.
+  bool save(int64_t step, int64_t value) {
+    if (num_ranks_ == 1) return first_.save(step, state_of(value));
+    bool second_saved = false;
+    std::thread second([&] {
+      turns_[1].acquire();
+      second_saved = Checkpointer(folder_, options_of(1)).save(step, state_of(value, 1, 2));
+    });
+    const bool saved = first_.save(step, state_of(value, 0, 2));
+    turns_[1].release();
+    second.join();
+    EXPECT_EQ(saved, second_saved);
+    return saved;
+  }
+
+ private:
+  td::io::CheckpointOptions options_of(int rank) {
+    return {.rank = rank, .world_size = num_ranks_, .barrier = [this, rank] {
+              if (num_ranks_ == 1) return;
+              turns_[1 - rank].release();
+              turns_[rank].acquire();
+            }};
+  }
+
+  const std::string folder_;
+  const int num_ranks_;
+  std::binary_semaphore turns_[2] = {std::binary_semaphore(0), std::binary_semaphore(0)};
+  Checkpointer first_;
+};
 
 /// The value of the newest checkpoint; -1 if there is none.
 int64_t newest_value(const std::string& folder) {
@@ -164,8 +211,11 @@ int64_t newest_value(const std::string& folder) {
   if (!loaded) return -1;
   const auto value = loaded->state.rank.get<int64_t>("generator.offset");
   EXPECT_EQ(loaded->state.model.get<td::Tensor>("fc.weight").to_vector<int64_t>(), std::vector<int64_t>(33, value));
-  EXPECT_EQ(loaded->state.shared.get<td::Tensor>("state.0.momentum_buffer").to_vector<int64_t>(),
-            std::vector<int64_t>(33, value));
+  const td::Tensor momentum = td::zeros({33}, {td::kInt64});
+  td::StateReader reader(loaded->state.shared);
+  copy_elements(reader.read_elements("state.0.momentum_buffer", {33}, td::kInt64, 0, 33), momentum);
+  reader.finish("the momentum was read");
+  EXPECT_EQ(momentum.to_vector<int64_t>(), std::vector<int64_t>(33, value));
   return value;
 }
 
@@ -192,10 +242,13 @@ bool dies(Fault fault, int at, F&& f) {
 struct Scenario {
   std::vector<int64_t> steps;
   const char* name;
+  int num_ranks = 1;
 };
 const std::vector<Scenario> kScenarios = {
-    {{10}, "the first of a folder"},       {{10, 20}, "the second"},        {{10, 20, 30}, "one more than are kept"},
-    {{10, 20, 20}, "the same step again"}, {{10, 20, 20, 20}, "and again"}, {{10, 20, 10}, "an earlier step again"}};
+    {{10}, "the first of a folder"},           {{10, 20}, "the second"},
+    {{10, 20, 30}, "one more than are kept"},  {{10, 20, 20}, "the same step again"},
+    {{10, 20, 20, 20}, "and again"},           {{10, 20, 10}, "an earlier step again"},
+    {{10, 20, 20}, "two ranks with pieces", 2}};
 
 void test_deaths(Fault fault) {
   for (const Scenario& scenario : kScenarios) {
@@ -205,14 +258,12 @@ void test_deaths(Fault fault) {
       const std::string folder = temporary / "runs/first";  // created by the first Checkpointer
       const auto last = static_cast<int64_t>(scenario.steps.size()) - 1;
       if (last > 0) {  // otherwise the process that dies creates the folder
-        Checkpointer checkpointer(folder);
-        for (int64_t i = 0; i < last; ++i) {
-          ASSERT_TRUE(checkpointer.save(scenario.steps[static_cast<size_t>(i)], state_of(i)));
-        }
+        Ranks ranks(folder, scenario.num_ranks);
+        for (int64_t i = 0; i < last; ++i) ASSERT_TRUE(ranks.save(scenario.steps[static_cast<size_t>(i)], i));
       }
       const bool died = dies(fault, at, [&] {
-        Checkpointer checkpointer(folder);
-        checkpointer.save(scenario.steps.back(), state_of(last));
+        Ranks ranks(folder, scenario.num_ranks);
+        ranks.save(scenario.steps.back(), last);
       });
       const int64_t value = newest_value(folder);
       if (died) {
@@ -241,8 +292,8 @@ void test_deaths(Fault fault) {
       EXPECT_LE(num_complete, 2);
       if (!died) break;
     }
-    // Four files and `latest`: each is written, flushed, renamed, and its folder is flushed.
-    EXPECT_GE(num_deaths, 5 * 4) << scenario.name;
+    // The files and `latest`: each is written, flushed, renamed, and its folder is flushed.
+    EXPECT_GE(num_deaths, (scenario.num_ranks == 1 ? 5 : 8) * 4) << scenario.name;
   }
 }
 
@@ -255,15 +306,13 @@ TEST(CheckpointCrash, FullDiskWarnsAndKeepsPreviousCheckpoint) {
     std::set<bool> results;
     for (int at = 0;; ++at) {
       const td::testing::TemporaryFolder folder;
-      Checkpointer checkpointer(folder.path());
+      Ranks ranks(folder.path(), scenario.num_ranks);
       const auto last = static_cast<int64_t>(scenario.steps.size()) - 1;
-      for (int64_t i = 0; i < last; ++i) {
-        ASSERT_TRUE(checkpointer.save(scenario.steps[static_cast<size_t>(i)], state_of(i)));
-      }
+      for (int64_t i = 0; i < last; ++i) ASSERT_TRUE(ranks.save(scenario.steps[static_cast<size_t>(i)], i));
       ::testing::internal::CaptureStderr();
       plan.fault = Fault::kNoSpace;
       plan.at = at;
-      const bool saved = checkpointer.save(scenario.steps.back(), state_of(last));
+      const bool saved = ranks.save(scenario.steps.back(), last);
       const bool failed = plan.calls > at;
       plan = {};
       const std::string log = ::testing::internal::GetCapturedStderr();
@@ -274,7 +323,7 @@ TEST(CheckpointCrash, FullDiskWarnsAndKeepsPreviousCheckpoint) {
       EXPECT_EQ(warned, failed) << scenario.name << ", call " << at << ": " << log;
       EXPECT_TRUE(failed || saved);
       if (!failed) break;
-      EXPECT_TRUE(checkpointer.save(99, state_of(77)));
+      EXPECT_TRUE(ranks.save(99, 77));
       EXPECT_EQ(newest_value(folder.path()), 77);
     }
     EXPECT_EQ(results.size(), 2u) << scenario.name;

@@ -3,14 +3,18 @@
 #include <sys/stat.h>
 
 #include <barrier>
+#include <numeric>
 
 #include <tandem/base/rank_context.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/state_pieces.h>
+#include <tandem/tensor/state_reader.h>
 #include <tandem/tests/support/temporary_folder.h>
 #include <tandem/tests/support/test.h>
 
 namespace td = tandem;
 namespace fs = std::filesystem;
+using td::State;
 using td::io::Checkpointer;
 using td::io::CheckpointState;
 using td::io::load_checkpoint;
@@ -188,6 +192,123 @@ TEST_F(Checkpoint, EachRankLoadsItsOwnFile) {
   EXPECT_ERROR(td::ValueError, td::io::load_rank_state(*loaded, 7), "load_rank_state: rank is 7, expected 0 to 6");
 }
 
+/// Elements of a tensor in pieces: element i is value + i.
+td::Tensor numbers(int64_t value, int64_t begin, int64_t end) {
+  const td::Tensor result = td::empty({end - begin}, {td::kInt64});
+  std::iota(result.data<int64_t>(), result.data<int64_t>() + result.numel(), value + begin);
+  return result;
+}
+
+const td::Shape kShapes[] = {{2}, {7}, {3, 5}, {}, {0, 4}, {40}};
+
+/// state_of with optimizer tensors in pieces; ranks have 0 to all elements of a tensor, as in flat buffers.
+CheckpointState state_in_pieces(int64_t value, int rank, int world) {
+  CheckpointState state = state_of(value, rank);
+  for (int64_t i = 0; i < std::ssize(kShapes); ++i) {
+    const int64_t numel = num_elements(kShapes[i]);
+    const auto cut = [&](int64_t r) { return std::clamp((value + i) % 3 * (numel / 4) + 5 * r, int64_t{0}, numel); };
+    const int64_t begin = rank == 0 ? 0 : cut(rank), end = rank == world - 1 ? numel : cut(rank + 1);
+    state.shared.set(td::str("state.", i + 1, ".m"), td::make_pieces(kShapes[i], begin, numbers(value, begin, end)));
+  }
+  return state;
+}
+
+/// Expects the state that the ranks of a run saved, read by `world` ranks.
+void expect_pieces(const CheckpointState& state, int world) {
+  const int64_t value = value_of(state);
+  td::StateReader reader(state.shared);
+  reader.read<double>("lr");
+  reader.read_tensor("state.0.momentum_buffer", td::empty({7}, {td::kInt64}));
+  for (int64_t i = 0; i < std::ssize(kShapes); ++i) {
+    const int64_t numel = num_elements(kShapes[i]);
+    for (int64_t rank = 0; rank < world; ++rank) {
+      const int64_t begin = rank * numel / world, end = (rank + 1) * numel / world;
+      const td::Tensor read = td::empty({end - begin}, {td::kInt64});
+      copy_elements(reader.read_elements(td::str("state.", i + 1, ".m"), kShapes[i], td::kInt64, begin, end), read);
+      EXPECT_EQ(read.to_vector<int64_t>(), numbers(value, begin, end).to_vector<int64_t>());
+    }
+  }
+  reader.finish("all entries were read");
+}
+
+TEST_F(Checkpoint, PiecesOfAnyNumberOfRanksAreLoadedByAnyNumberOfRanks) {
+  for (const int world : {1, 2, 3, 4, 8}) {
+    run_ranks(world, [&](int rank, const std::function<void()>& barrier) {
+      Checkpointer checkpointer(path_, {.rank = rank, .world_size = world, .barrier = barrier});
+      EXPECT_TRUE(checkpointer.save(world, state_in_pieces(world, rank, world)));
+      barrier();  // the next Checkpointers lock the folder again
+    });
+    for (const int loading : {1, 2, 3, 4, 8}) expect_pieces(load_checkpoint(path_, loading - 1)->state, loading);
+  }
+  EXPECT_TRUE(fs::exists(path_ + "/step-00000008/pieces-7.safetensors"));
+  // Without pieces there are no such files.
+  EXPECT_TRUE(Checkpointer(path_).save(9, state_of(9)));
+  EXPECT_FALSE(fs::exists(path_ + "/step-00000009/pieces-0.safetensors"));
+  EXPECT_TRUE(read_file(path_ + "/step-00000009/manifest.json").starts_with("{\n  \"format\": 1,"));
+}
+
+TEST_F(Checkpoint, DamagedPiecesAreSkippedWithWarning) {
+  const auto save = [&](int64_t step) {
+    run_ranks(2, [&](int rank, const std::function<void()>& barrier) {
+      Checkpointer checkpointer(path_, {.rank = rank, .world_size = 2, .barrier = barrier});
+      EXPECT_TRUE(checkpointer.save(step, state_in_pieces(step, rank, 2)));
+      barrier();
+    });
+  };
+  save(1);
+  const std::string file = path_ + "/step-00000002/pieces-1.safetensors";
+  const std::string quoted = "'DIR/run/step-00000002/pieces-1.safetensors'";
+  const std::vector<std::pair<std::function<void()>, std::string>> damages = {
+      {[&] { flip_bit(file, fs::file_size(file) - 1); },
+       quoted + " is damaged: its checksum differs from the manifest's"},
+      {[&] { fs::remove(file); }, "cannot open " + quoted + ": No such file or directory"}};
+  for (const auto& [apply, text] : damages) {
+    save(2);
+    apply();
+    std::optional<td::io::LoadedCheckpoint> loaded;
+    EXPECT_EQ(log_of([&] { loaded = load_checkpoint(path_); }),
+              "warning skipping a checkpoint: Checkpointer: " + text + "\n");
+    ASSERT_TRUE(loaded.has_value());
+    EXPECT_EQ(loaded->step, 1);
+    expect_pieces(loaded->state, 3);
+  }
+}
+
+TEST_F(Checkpoint, PiecesThatDoNotFitAreNotSaved) {
+  const auto error = [&](const std::function<void(State & shared)>& change, int changed) {
+    std::vector<std::string> errors(3);
+    run_ranks(3, [&](int rank, const std::function<void()>& barrier) {
+      Checkpointer checkpointer(path_, {.rank = rank, .world_size = 3, .barrier = barrier, .throw_on_failure = true});
+      CheckpointState state = state_in_pieces(2, rank, 3);
+      if (rank == changed) change(state.shared);
+      errors[static_cast<size_t>(rank)] =
+          folder_.shortened(error_text<td::IoError>([&] { checkpointer.save(2, state); }));
+      barrier();
+    });
+    for (const int rank : {1, 2}) EXPECT_TRUE(errors[static_cast<size_t>(rank)].ends_with("manifest.json")) << rank;
+    EXPECT_FALSE(load_checkpoint(path_).has_value());
+    const std::string prefix = "the checkpoint of step 2 is not saved: Checkpointer: 'DIR/run/step-00000002': ";
+    return errors[0].starts_with(prefix) ? errors[0].substr(prefix.size()) : errors[0];
+  };
+  const td::Tensor two = numbers(2, 0, 2);
+  EXPECT_EQ(error([&](State& shared) { shared.set("state.6.m", td::make_pieces({40}, 14, two)); }, 1),
+            "merge_pieces: 'shared.state.6.m': pieces [0:15] of rank 0 and [14:16] of rank 1 overlap");
+  EXPECT_EQ(error([&](State& shared) { shared.set("state.6.m", td::make_pieces({40}, 15, two)); }, 1),
+            "merge_pieces: 'shared.state.6.m': elements [17:20] are missing");
+  EXPECT_EQ(error(
+                [&](State& shared) {
+                  shared.set("state.3.m", td::make_pieces({5, 3}, 0, {}));
+                },
+                2),
+            "merge_pieces: 'shared.state.3.m': shape [5, 3] on rank 2, expected [3, 5]");
+  EXPECT_EQ(error([&](State& shared) { shared.set("state.3.v", td::make_pieces({2}, 0, two)); }, 2),
+            "merge_pieces: 'shared.state.3.v': rank 2 has pieces of this tensor, the merged state does not");
+  EXPECT_EQ(error([&](State& shared) { shared.set("state.3.m", two); }, 1),
+            "merge_pieces: 'shared.state.3.m': rank 1 does not have this tensor");
+  EXPECT_TRUE(error([&](State& shared) { shared = State(); }, 1)
+                  .ends_with("cannot open 'DIR/run/step-00000002/pieces-1.safetensors': No such file or directory"));
+}
+
 TEST_F(Checkpoint, LeftoversOfDeadRunAreRemovedAtStart) {
   Checkpointer(path_).save(1, state_of(1));
   const std::string incomplete = path_ + "/step-00000002";
@@ -295,7 +416,12 @@ TEST_F(Checkpoint, UncreatableFolderWarnsOrThrows) {
 }
 
 TEST_F(Checkpoint, WriteFailureOnOneRankFailsAllRanks) {
-  for (const bool fail : {false, true}) {
+  for (const auto& [fail, in_pieces] : {std::pair(false, false), {true, false}, {true, true}}) {
+    const std::string obstructed =
+        path_ + "/step-00000002/" + (in_pieces ? "pieces-1.safetensors" : "rank-1.safetensors");
+    const auto saved = [&](int64_t step, int rank) {
+      return in_pieces ? state_in_pieces(step, rank, 3) : state_of(step, rank);
+    };
     std::vector<std::string> errors(3);
     const std::string log = log_of([&] {
       run_ranks(3, [&](int rank, const std::function<void()>& barrier) {
@@ -303,13 +429,13 @@ TEST_F(Checkpoint, WriteFailureOnOneRankFailsAllRanks) {
         const auto obstruct = [&] {
           barrier();
           // The fifth barrier: rank 0 has created the folder of the second checkpoint.
-          if (rank == 1 && ++num_barriers == 5) fs::create_directory(path_ + "/step-00000002/rank-1.safetensors");
+          if (rank == 1 && ++num_barriers == 5) fs::create_directory(obstructed);
         };
         Checkpointer checkpointer(path_,
                                   {.rank = rank, .world_size = 3, .barrier = obstruct, .throw_on_failure = fail});
-        EXPECT_TRUE(checkpointer.save(1, state_of(1, rank)));
+        EXPECT_TRUE(checkpointer.save(1, saved(1, rank)));
         try {
-          EXPECT_FALSE(checkpointer.save(2, state_of(2, rank)));
+          EXPECT_FALSE(checkpointer.save(2, saved(2, rank)));
         } catch (const td::IoError& error) {
           errors[static_cast<size_t>(rank)] = folder_.shortened(error.what());
         }
@@ -317,15 +443,14 @@ TEST_F(Checkpoint, WriteFailureOnOneRankFailsAllRanks) {
         barrier();
       });
     });
-    const std::string own =
-        "the checkpoint of step 2 is not saved: save_safetensors: cannot replace "
-        "'DIR/run/step-00000002/rank-1.safetensors': Is a directory";
+    const std::string own = "the checkpoint of step 2 is not saved: save_safetensors: cannot replace '" +
+                            folder_.shortened(obstructed) + "': Is a directory";
     const std::string other =
         "the checkpoint of step 2 is not saved: Checkpointer: cannot open 'DIR/run/step-00000002/rank-1.safetensors': "
         "No such file or directory";
     const std::string missing =
-        "the checkpoint of step 2 is not saved: Checkpointer: another rank could not write "
-        "rank-1.safetensors, manifest.json";
+        std::string("the checkpoint of step 2 is not saved: Checkpointer: another rank could not write ") +
+        (in_pieces ? "rank-1.safetensors, pieces-1.safetensors" : "rank-1.safetensors") + ", manifest.json";
     if (fail) {
       EXPECT_EQ(errors, (std::vector<std::string>{other, own, missing}));
       EXPECT_EQ(log, "");

@@ -71,10 +71,10 @@ TEST(Manifest, ChangedTextIsRejected) {
 
 TEST(Manifest, FieldsOutsideTheSchemaAreRejected) {
   EXPECT_EQ(
-      error("\"format\": 1", "\"format\": 2"),
-      "byte 16: the checkpoint has format 2, this version of tandem reads formats 1 to 1; load it with a newer tandem");
+      error("\"format\": 1", "\"format\": 3"),
+      "byte 16: the checkpoint has format 3, this version of tandem reads formats 1 to 2; load it with a newer tandem");
   EXPECT_EQ(error("\"format\": 1", "\"format\": 0"),
-            "byte 16: the checkpoint has format 0, this version of tandem reads formats 1 to 1");
+            "byte 16: the checkpoint has format 0, this version of tandem reads formats 1 to 2");
   EXPECT_EQ(error("\"step\": 150,\n  \"sequence\": 2", "\"sequence\": 2,\n  \"step\": 150"),
             "byte 59: expected the field 'step', got 'sequence'");
   EXPECT_EQ(error("\"step\": 150", "\"step\": 150, \"step\": 150"),
@@ -101,7 +101,7 @@ TEST(Manifest, FieldsOutsideTheSchemaAreRejected) {
 TEST(Manifest, FilesMustMatchTheRanks) {
   Manifest changed = manifest();
   changed.world_size = 3;
-  EXPECT_EQ(error(changed), "the manifest of 3 ranks lists 2 files of ranks");
+  EXPECT_EQ(error(changed), "the manifest of 3 ranks lists 2 files of ranks, expected 1 per rank");
   changed = manifest();
   changed.files.erase("model.safetensors");
   EXPECT_EQ(error(changed), "the manifest of 2 ranks does not list 'model.safetensors'");
@@ -113,7 +113,19 @@ TEST(Manifest, FilesMustMatchTheRanks) {
   changed.files.erase("rank-0.safetensors");
   changed.files.erase("rank-1.safetensors");
   changed.world_size = 0;
-  EXPECT_EQ(error(changed), "the manifest of 0 ranks lists 0 files of ranks");
+  EXPECT_EQ(error(changed), "the manifest of 0 ranks lists 0 files of ranks, expected 1 per rank");
+  changed = manifest();
+  changed.has_pieces = true;
+  EXPECT_EQ(error(changed), "the manifest of 2 ranks lists 2 files of ranks, expected 2 per rank");
+  changed.files["pieces-0.safetensors"] = {};
+  changed.files["pieces-2.safetensors"] = {};
+  EXPECT_EQ(error(changed), "the manifest of 2 ranks does not list 'pieces-1.safetensors'");
+  changed.files.erase("pieces-2.safetensors");
+  changed.files["pieces-1.safetensors"] = {};
+  const Manifest parsed = parse_manifest("PATH", manifest_text(changed));
+  EXPECT_EQ(parsed.files, changed.files);
+  EXPECT_TRUE(manifest_text(parsed).starts_with("{\n  \"format\": 2,\n"));
+  EXPECT_TRUE(parsed.has_pieces);
 }
 
 }  // namespace
