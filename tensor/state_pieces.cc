@@ -13,24 +13,18 @@ namespace tandem { inline namespace v0 {
 
 namespace {
 
-/// Parses a number at the beginning of `text`, and removes it and the `separator` behind it.
-bool parse_number(std::string_view& text, std::string_view separator, int64_t& value) {
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (parsed.ec != std::errc() || value < 0) return false;
-  text.remove_prefix(static_cast<size_t>(parsed.ptr - text.data()));
-  if (!text.starts_with(separator)) return false;
-  text.remove_prefix(separator.size());
-  return true;
-}
-
-/// The shape that to_string(const Shape&) printed.
-std::optional<Shape> parse_shape(const std::string& text) {
-  Shape shape;
-  std::string_view rest = text;
-  rest.remove_prefix(rest.empty() ? 0 : 1);
-  for (int64_t size = 0; parse_number(rest, rest.find(',') == std::string_view::npos ? "" : ", ", size);)
-    shape.push_back(size);
-  return to_string(shape) == text ? std::optional(shape) : std::nullopt;
+/// The decimal numbers in a text, without signs. Numbers that do not fit are wrong.
+std::vector<int64_t> numbers_in(const std::string& text) {
+  std::vector<int64_t> numbers;
+  const char* const end = text.data() + text.size();
+  for (const char* at = text.data(); at < end;) {
+    uint64_t number = 0;
+    const auto parsed = std::from_chars(at, end, number);
+    const bool is_number = parsed.ec != std::errc::invalid_argument;
+    if (is_number) numbers.push_back(static_cast<int64_t>(number));
+    at = is_number ? parsed.ptr : at + 1;
+  }
+  return numbers;
 }
 
 std::string name_of(const Piece& piece) { return str("[", piece.begin, ":", piece.end, "]"); }
@@ -40,21 +34,17 @@ std::string describe(const Piece& piece) {
 }
 
 /// A state's tensors in pieces by path.
-void collect(const State& state, const std::string& prefix, std::map<std::string, const State*>& out) {
+std::map<std::string, const State*> collect(const State& state, const std::string& prefix = "") {
+  std::map<std::string, const State*> result;
   for (const auto& [name, value] : state.entries()) {
     const auto* nested = std::get_if<std::shared_ptr<State>>(&value);
     if (nested == nullptr) continue;
     if (is_pieces(**nested)) {
-      out[prefix + name] = nested->get();
+      result[prefix + name] = nested->get();
     } else {
-      collect(**nested, prefix + name + ".", out);
+      result.merge(collect(**nested, prefix + name + "."));
     }
   }
-}
-
-std::map<std::string, const State*> collect(const State& state) {
-  std::map<std::string, const State*> result;
-  collect(state, "", result);
   return result;
 }
 
@@ -125,9 +115,9 @@ State merge_pieces(const State& state, const std::vector<State>& ranks) {
   State result = without_pieces(state);
   for (const auto& [path, tensor] : expected) {
     const auto& text = tensor->get<std::string>(kFullShape);
-    const std::optional<Shape> shape = parse_shape(text);
-    check(shape.has_value(), path, "'", text, "' is not a shape");
-    const int64_t numel = num_elements(*shape);
+    const Shape shape(numbers_in(text));
+    check(text == to_string(shape), path, "'", text, "' is not a shape");
+    const int64_t numel = num_elements(shape);
     const std::string problem = sort_pieces(pieces[path], 0, numel);
     check(problem.empty(), path, problem);
     for (const Piece& piece : pieces[path]) {
@@ -139,16 +129,12 @@ State merge_pieces(const State& state, const std::vector<State>& ranks) {
 }
 
 std::optional<Piece> to_piece(const std::string& name, const State::Value& value) {
-  Piece piece;
-  std::string_view rest = name;
   const auto* elements = std::get_if<Tensor>(&value);
-  if (elements == nullptr || !elements->defined() || !rest.starts_with("[")) return std::nullopt;
-  rest.remove_prefix(1);
-  const bool is_range = parse_number(rest, ":", piece.begin) && parse_number(rest, "]", piece.end) && rest.empty();
-  if (!is_range || piece.begin >= piece.end || elements->shape() != Shape({piece.end - piece.begin}))
-    return std::nullopt;
-  piece.elements = *elements;
-  return piece;
+  const std::vector<int64_t> range = numbers_in(name);
+  if (elements == nullptr || !elements->defined() || range.size() != 2) return std::nullopt;
+  const Piece piece = {range[0], range[1], *elements};
+  const bool fits = 0 <= piece.begin && piece.begin < piece.end && elements->shape() == Shape(piece.end - piece.begin);
+  return fits && name == name_of(piece) ? std::optional(piece) : std::nullopt;
 }
 
 std::string sort_pieces(std::vector<Piece>& pieces, int64_t begin, int64_t end) {

@@ -155,7 +155,7 @@ TEST(StatePieces, RanksThatDoNotFitAreNotMerged) {
     EXPECT_EQ(error([&](auto& ranks) { ranks[2].set(std::string("s.m.") + name, numbers(0, 2)); }),
               td::str("merge_pieces: 's.m.", name, "': not a piece, on rank 2"));
   }
-  for (const char* shape : {"", "[3,2]", "[3, 2", "[-3, 2]", "[6", "3, 2"}) {
+  for (const char* shape : {"", "[3,2]", "[3, 2", "[-3, 2]", "[9223372036854775808]", "[6", "3, 2"}) {
     EXPECT_EQ(error([&](auto& ranks) {
                 for (State& rank : ranks) rank.set("s.m.full_shape", std::string(shape));
               }),
