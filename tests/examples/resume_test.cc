@@ -71,6 +71,19 @@ TEST_F(ExampleCheckpoints, CommHookStateIsRestoredOnResume) {
   EXPECT_NE(other.err.find("\n  --compress  checkpoint: power_sgd,bf16, now: none\n"), std::string::npos) << other.err;
 }
 
+TEST_F(ExampleCheckpoints, DividedStateResumesBitExactlyAtEveryLevel) {
+  const std::string whole = fresh_folder("whole"), parts = fresh_folder("parts");
+  ASSERT_EQ(run_example("mnist", training(data, whole, {"--max-steps", "9"})).status, 0);
+  int64_t steps = 0;
+  for (const std::string level : {"optimizer", "none", "gradients"}) {
+    const std::string end = std::to_string(steps += 3);
+    const auto part = run_example(
+        "mnist", training(data, parts, {"--max-steps", end, "--save-every", "3", "--resume", "--shard", level}));
+    ASSERT_EQ(part.status, 0) << part.err;
+  }
+  EXPECT_TRUE(read_file(whole + "/model.safetensors") == read_file(parts + "/model.safetensors"));
+}
+
 TEST_F(ExampleCheckpoints, ResumingFinishedTrainingSavesTheSameWeights) {
   const std::string out = fresh_folder("done");
   ASSERT_EQ(run_example("mnist", training(data, out, {"--max-steps", "6", "--save-every", "100"})).status, 0);
