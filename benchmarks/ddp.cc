@@ -1,6 +1,8 @@
 // Times data-parallel training steps, alternating with the same steps without communication on all ranks.
 //
 //     ./bazelw run //benchmarks:ddp -- --case mlp --world 2
+//
+// With --shard, undivided steps alternate with those of the level: a median of the ratios of pairs.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -76,10 +78,42 @@ void run(td::distributed::Context& context, const std::string& name, int steps,
                 {"comm_ms", comm_ms}});
 }
 
+void compare_with(td::distributed::Context& context, const std::string& name, int steps, td::distributed::Shard level,
+                  td::benchmarks::Report* report) {
+  td::set_num_threads(1);
+  struct Side {
+    td::benchmarks::TrainingCase training;
+    td::distributed::GradientReducer reducer;
+    Side(const std::string& name, td::distributed::Context& context, td::distributed::Shard shard)
+        : training((td::manual_seed(1), td::benchmarks::make_case(name))),
+          reducer(training.model->named_parameters(), training.model->named_buffers(), context.group(),
+                  {.shard = shard}) {}
+  };
+  Side whole(name, context, td::distributed::Shard::kNone), divided(name, context, level);
+  std::vector<double> whole_ms, divided_ms, ratios;
+  for (int i = 0; i < kWarmup; ++i) {
+    whole.training.step();
+    divided.training.step();
+  }
+  for (int i = 0; i < steps; ++i) {
+    whole_ms.push_back(timed_steps(whole.training, 1, *context.group())[0]);
+    divided_ms.push_back(timed_steps(divided.training, 1, *context.group())[0]);
+    ratios.push_back(divided_ms.back() / whole_ms.back());
+  }
+  if (report == nullptr) return;
+  report->line({{"case", name},
+                {"world", context.world_size()},
+                {"shard", to_string(level)},
+                {"none_ms", td::benchmarks::median(whole_ms)},
+                {"shard_ms", td::benchmarks::median(divided_ms)},
+                {"ratio", td::benchmarks::median(ratios)}});
+}
+
 struct Settings {
   std::vector<std::string> cases{"mlp"};
   std::vector<std::string> compress{"none"};
   std::string json;
+  std::string shard = "none";
   int world = 2;
   int steps = 40;
 };
@@ -93,6 +127,8 @@ void declare(CLI::App& app, Settings& s) {
   app.add_option("--compress", s.compress, "chain of communication hooks: fp16, bf16, power_sgd")
       ->delimiter(',')
       ->check(CLI::IsMember({"none", "fp16", "bf16", "power_sgd"}));
+  app.add_option("--shard", s.shard, "compare a level with undivided steps")
+      ->check(CLI::IsMember({"none", "optimizer", "gradients"}));
   app.add_option("--json", s.json, "also append the lines to this file");
 }
 
@@ -105,7 +141,13 @@ TANDEM_RANK_MAIN(ddp) {
   if (context.rank() == 0) report = std::make_unique<td::benchmarks::Report>(settings.json);
   context.group()->barrier();  // Report measures rank 0's peak while the other ranks wait here
   for (const std::string& name : settings.cases) {
-    run(context, name, settings.steps, settings.compress, report.get());
+    using td::distributed::Shard;
+    if (settings.shard == "none") {
+      run(context, name, settings.steps, settings.compress, report.get());
+    } else {
+      const Shard level = settings.shard == "optimizer" ? Shard::kOptimizer : Shard::kGradients;
+      compare_with(context, name, settings.steps, level, report.get());
+    }
   }
 }
 
