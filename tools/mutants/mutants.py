@@ -27,7 +27,7 @@ MUTANTS = [
     ("optim/sgd.cc", "direction = is_nesterov ? direction + f.momentum * next : next;", "direction = next;", OPTIMIZERS, "*SGD*"),
     ("optim/sgd.cc", "is_first ? direction : f.momentum", "f.momentum", OPTIMIZERS, "*SGD*"),
     ("optim/adam.cc", ".root_scale = 1 / std::sqrt(1 - std::pow(beta2, t))", ".root_scale = 1", OPTIMIZERS, "*Adam*"),
-    ("optim/optimizer.cc", "made.emplace_back(&tensor, zeros(parameter.shape()", "tensor = zeros({0}); made.emplace_back(&tensor, zeros(parameter.shape()",
+    ("optim/optimizer.cc", "made.emplace_back(&tensor, zeros(shape", "tensor = zeros({0}); made.emplace_back(&tensor, zeros(shape",
      OPTIMIZERS, ""),
     ("optim/optimizer.cc", "autograd::end_in_place(\"step\", parameter);", "", OPTIMIZERS, ""),
     ("optim/optimizer.cc", '!name.empty()) own.set("name", name);', "false) own.set(\"name\", name);", OPTIMIZERS, "Optimizer.*"),
