@@ -2,6 +2,7 @@
 // (ops/conv/cudnn_plan.h): cuDNN accepts a description of a GPU in place of one.
 //
 //   cudnn_plans_test --table    prints the plans of ResNet-50 as a Markdown table
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -74,59 +75,56 @@ std::vector<ConvGeometry> resnet50(int64_t batch) {
   return all;
 }
 
-/// The problem of a line that conv_text wrote; false at the end of the file.
-bool read_problem(std::istream& file, ConvPass& pass, DType& dtype, ConvGeometry& g) {
-  std::string line;
-  if (!std::getline(file, line)) return false;
-  for (const ConvPass one : kPasses) {
-    for (const DType type : {kFloat32, kFloat16, kBFloat16}) {
-      const std::string start = conv_text(one, type, {});
-      const std::string name = start.substr(0, start.find('['));
-      if (line.rfind(name + "[", 0) != 0) continue;
-      pass = one;
-      dtype = type;
-      long long v[14];
-      const int count =
-          std::sscanf(line.c_str() + name.size(),
-                      "[%lld, %lld, %lld, %lld], %lld filters %lldx%lld, stride %lldx%lld, padding %lldx%lld, dilation "
-                      "%lldx%lld, groups %lld",
-                      v, v + 1, v + 2, v + 3, v + 4, v + 5, v + 6, v + 7, v + 8, v + 9, v + 10, v + 11, v + 12, v + 13);
-      EXPECT_EQ(count, 14) << line;
-      g = {.batch = v[0],
-           .channels = v[1],
-           .size = {v[2], v[3]},
-           .out_channels = v[4],
-           .kernel = {v[5], v[6]},
-           .stride = {v[7], v[8]},
-           .padding = {v[9], v[10]},
-           .dilation = {v[11], v[12]},
-           .groups = v[13],
-           .has_bias = line.find(", bias") != std::string::npos};
-      long long end[] = {v[9], v[10]};
-      if (const size_t at = line.find("end padding"); at != std::string::npos) {
-        EXPECT_EQ(std::sscanf(line.c_str() + at, "end padding %lldx%lld", end, end + 1), 2) << line;
-      }
-      g.out = {(v[2] + v[9] + end[0] - v[11] * (v[5] - 1) - 1) / v[7] + 1,
-               (v[3] + v[10] + end[1] - v[12] * (v[6] - 1) - 1) / v[8] + 1};
-      EXPECT_EQ(conv_text(pass, dtype, g), line);
-      return true;
-    }
+/// A geometry as conv_text writes it.
+ConvGeometry parse_geometry(const std::string& text) {
+  long long v[14];
+  const int count =
+      std::sscanf(text.c_str(),
+                  "[%lld, %lld, %lld, %lld], %lld filters %lldx%lld, stride %lldx%lld, padding %lldx%lld, dilation "
+                  "%lldx%lld, groups %lld",
+                  v, v + 1, v + 2, v + 3, v + 4, v + 5, v + 6, v + 7, v + 8, v + 9, v + 10, v + 11, v + 12, v + 13);
+  EXPECT_EQ(count, 14) << text;
+  long long end[] = {v[9], v[10]};
+  if (const size_t at = text.find("end padding"); at != std::string::npos) {
+    EXPECT_EQ(std::sscanf(text.c_str() + at, "end padding %lldx%lld", end, end + 1), 2) << text;
   }
-  ADD_FAILURE() << "not a problem: " << line;
-  return false;
+  return {.batch = v[0],
+          .channels = v[1],
+          .size = {v[2], v[3]},
+          .out_channels = v[4],
+          .out = {(v[2] + v[9] + end[0] - v[11] * (v[5] - 1) - 1) / v[7] + 1,
+                  (v[3] + v[10] + end[1] - v[12] * (v[6] - 1) - 1) / v[8] + 1},
+          .kernel = {v[5], v[6]},
+          .stride = {v[7], v[8]},
+          .padding = {v[9], v[10]},
+          .dilation = {v[11], v[12]},
+          .groups = v[13],
+          .has_bias = text.find(", bias") != std::string::npos};
 }
 
+// A line of the file is a geometry, a colon, and the passes and dtypes that the tests compute: "forward float32, ...".
 TEST(CudnnPlans, EveryConvolutionOfTheTestsHasAPlan) {
   std::ifstream file("tests/ops/conv_problems.txt");
-  ConvPass pass;
-  DType dtype;
-  ConvGeometry geometry;
   int count = 0;
-  while (read_problem(file, pass, dtype, geometry)) {
-    for (const bool tf32 : {false, true}) {
-      if (!tf32 || dtype == kFloat32) plan_of(pass, dtype, tf32, geometry);
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(": ");
+    ASSERT_NE(colon, std::string::npos) << line;
+    const std::string text = line.substr(0, colon), uses = line.substr(colon + 2) + ",";
+    const ConvGeometry geometry = parse_geometry(text);
+    auto remaining = std::count(uses.begin(), uses.end(), ',');
+    for (const ConvPass pass : kPasses) {
+      for (const DType dtype : {kFloat32, kFloat16, kBFloat16}) {
+        const std::string problem = conv_text(pass, dtype, geometry), use = problem.substr(0, problem.find(" ["));
+        EXPECT_EQ(problem, use + " " + text);
+        if (uses.find(use + ",") == std::string::npos) continue;
+        --remaining;
+        for (const bool tf32 : {false, true}) {
+          if (!tf32 || dtype == kFloat32) plan_of(pass, dtype, tf32, geometry);
+        }
+        ++count;
+      }
     }
-    ++count;
+    EXPECT_EQ(remaining, 0) << "unknown passes or dtypes: " << line;
   }
   EXPECT_GT(count, 60);
 }
