@@ -78,27 +78,6 @@ bool has_benchmark(const std::string& name) {
                      [&](const Benchmark& row) { return row.name.substr(0, row.name.find(' ')) == name; });
 }
 
-/// The table of tests/fixtures/ops/absent_operations.txt, whose lines are a reason ("= ..."), names or a comment.
-std::string absent_operations() {
-  std::ifstream file("tests/fixtures/ops/absent_operations.txt");
-  std::string table = "| reason | operations |\n|---|---|\n";
-  std::string names, reason, line;
-  const auto add_row = [&] {
-    if (!names.empty()) table += str("| ", reason, " | `", names.substr(1), "` |\n");
-    names.clear();
-  };
-  while (std::getline(file, line)) {
-    if (line.starts_with("= ")) {
-      add_row();
-      reason = line.substr(2);
-    } else if (!line.empty() && line[0] != '#') {
-      names += " " + line;
-    }
-  }
-  add_row();
-  return table;
-}
-
 /// Text of a table's cell: a bar would end the cell.
 std::string cell(std::string text) {
   for (size_t at = text.find('|'); at != std::string::npos; at = text.find('|', at + 2)) text.insert(at, "\\");
@@ -107,22 +86,8 @@ std::string cell(std::string text) {
 
 }  // namespace
 
-std::string operations_page() {
-  std::string page =
-      "# Operations\n\n"
-      "Every public operation, by the properties that the tests verify. An operation whose overloads differ is in "
-      "several rows.\n"
-      "This page is generated: `./bazelw run //tests/ops:operations_page > docs/operations.md`. The declarations and "
-      "their\n"
-      "contracts are in the headers `ops/*.h` and `tensor/tensor.h`.\n\n"
-      "- *dtypes*: of the operands without a fixed dtype; labels and indices are int64, masks bool.\n"
-      "- *autocast*: the dtype that [autocast](from_pytorch.md) casts floating operands to. `widest`: the widest of "
-      "the\n"
-      "  operands. `-`: operands keep their dtypes.\n"
-      "- *derivatives*: `all` orders, only the `first`, or none (`-`).\n"
-      "- *device*: where the operation runs and its results are.\n"
-      "- *PyTorch*: `yes`: `//tests/ops:fixtures_test` compares results and gradients with recorded ones of PyTorch.\n"
-      "- *benchmark*: `yes`: `//benchmarks/ops` measures it.\n\n"
+std::string operations_table() {
+  std::string table =
       "| operations | dtypes | autocast | derivatives | device | PyTorch | benchmark "
       "|\n|---|---|---|---|---|---|---|\n";
   std::vector<std::pair<std::string, std::vector<std::string>>> rows;  // properties and names
@@ -137,17 +102,11 @@ std::string operations_page() {
     if (std::find(row->second.begin(), row->second.end(), name) == row->second.end()) row->second.push_back(name);
   }
   for (const auto& [properties, names] : rows) {
-    page += "| ";
-    for (const std::string& name : names) page += (&name == &names[0] ? "" : ", ") + name;
-    page += " | " + properties + " |\n";
+    table += "| ";
+    for (const std::string& name : names) table += (&name == &names[0] ? "" : ", ") + name;
+    table += " | " + properties + " |\n";
   }
-  page +=
-      "\n## Operations of PyTorch without a comparison\n\n"
-      "The entries of PyTorch's own list of operations, OpInfo, that no recorded call covers: tandem does not have "
-      "the\n"
-      "operation, or it is tested otherwise.\n\n" +
-      absent_operations();
-  return page;
+  return table;
 }
 
 }  // namespace tandem::testing

@@ -1,11 +1,11 @@
-// docs/operations.md, generated from the registry of operations.
+// The table of docs/operations.md, generated from the registry of operations.
 #pragma once
 
 #include <string>
 
 namespace tandem::testing {
 
-/// The text of the page.
-std::string operations_page();
+/// The table with its head.
+std::string operations_table();
 
 }  // namespace tandem::testing

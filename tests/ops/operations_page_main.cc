@@ -1,6 +1,6 @@
-// Prints docs/operations.md.
+// Prints the table of docs/operations.md.
 #include <iostream>
 
 #include <tandem/tests/ops/operations_page.h>
 
-int main() { std::cout << tandem::testing::operations_page(); }
+int main() { std::cout << tandem::testing::operations_table(); }
