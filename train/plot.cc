@@ -45,11 +45,6 @@ std::string label(double x, double y, const char* anchor, std::string_view text,
          escaped(text) + "</text>\n";
 }
 
-std::string line(double x0, double y0, double x1, double y1, const char* color, double width) {
-  return "<line x1=\"" + number(x0) + "\" y1=\"" + number(y0) + "\" x2=\"" + number(x1) + "\" y2=\"" + number(y1) +
-         "\" stroke=\"" + color + "\" stroke-width=\"" + format_fixed(width, 1) + "\"/>\n";
-}
-
 /// 1500000 -> "1.5M", 20000 -> "20k", 0.25 -> "0.25".
 std::string tick_text(double value) {
   const double size = std::abs(value);
@@ -112,21 +107,23 @@ std::string curve(const Series& series, const Axis& x, const Axis& y, const char
 }
 
 std::string frame(const Plot& plot, const Axis& x, const Axis& y) {
-  std::string svg;
+  std::string grid;
+  std::string axes;
+  std::string labels;
   for (const double tick : y.ticks) {
-    svg += line(x.page_begin, y(tick), x.page_end, y(tick), "#e4e4e4", 1);
-    svg += label(x.page_begin - 8, y(tick) + 4, "end", tick_text(tick));
+    grid += "M" + number(x.page_begin) + " " + number(y(tick)) + "H" + number(x.page_end);
+    labels += label(x.page_begin - 8, y(tick) + 4, "end", tick_text(tick));
   }
   for (const double tick : x.ticks) {
-    svg += line(x(tick), y.page_begin, x(tick), y.page_begin + 5, "#555555", 1);
-    svg += label(x(tick), y.page_begin + 20, "middle", tick_text(tick));
+    axes += "M" + number(x(tick)) + " " + number(y.page_begin) + "v5";
+    labels += label(x(tick), y.page_begin + 20, "middle", tick_text(tick));
   }
-  svg += line(x.page_begin, y.page_begin, x.page_end, y.page_begin, "#555555", 1);
-  svg += line(x.page_begin, y.page_begin, x.page_begin, y.page_end, "#555555", 1);
-  svg += label((x.page_begin + x.page_end) / 2, kHeight - 16, "middle", plot.x_label);
+  axes += "M" + number(x.page_end) + " " + number(y.page_begin) + "H" + number(x.page_begin) + "V" + number(y.page_end);
+  labels += label((x.page_begin + x.page_end) / 2, kHeight - 16, "middle", plot.x_label);
   const double middle = (y.page_begin + y.page_end) / 2;
   const std::string turned = " transform=\"rotate(-90 18 " + number(middle) + ")\"";
-  return svg + label(18, middle, "middle", plot.y_label, turned.c_str());
+  return "<path d=\"" + grid + "\" stroke=\"#e4e4e4\"/>\n<path d=\"" + axes +
+         "\" fill=\"none\" stroke=\"#555555\"/>\n" + labels + label(18, middle, "middle", plot.y_label, turned.c_str());
 }
 
 /// The legend in the upper right corner, with a background that hides the lines below.
@@ -140,7 +137,8 @@ std::string legend(const Plot& plot) {
                     "\" height=\"" + number(height) + "\" fill=\"#ffffff\" fill-opacity=\"0.85\"/>\n";
   for (size_t i = 0; i < plot.series.size(); ++i) {
     const double y = kTop + 14 + 18.0 * static_cast<double>(i);
-    svg += line(left + 8, y, left + 30, y, kColors[i % std::size(kColors)], 2.5);
+    svg += "<path d=\"M" + number(left + 8) + " " + number(y) + "h22\" stroke=\"" + kColors[i % std::size(kColors)] +
+           "\" stroke-width=\"2.5\"/>\n";
     svg += label(left + 38, y + 4, "start", plot.series[i].label);
   }
   return svg;
