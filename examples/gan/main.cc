@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <memory>
 #include <numeric>
-#include <string>
 #include <vector>
 
 namespace td = tandem;

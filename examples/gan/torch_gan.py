@@ -9,6 +9,8 @@ saves both networks for score_digits.py.
 """
 
 import argparse
+import pathlib
+import sys
 import time
 
 import torch
@@ -16,39 +18,13 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 import torch.nn.functional as F
 
-
-class Generator(nn.Module):
-    def __init__(self, latent=100, width=16, channels=1, levels=3):
-        super().__init__()
-        features = width << (levels - 1)
-        layers = [nn.ConvTranspose2d(latent, features, 4, bias=False)]
-        for level in range(levels, 0, -1):
-            layers += [nn.BatchNorm2d(features), nn.ReLU(True),
-                       nn.ConvTranspose2d(features, features // 2 if level > 1 else channels, 4, 2, 1, bias=False)]
-            features //= 2
-        self.main = nn.Sequential(*layers, nn.Tanh())
-
-    def forward(self, noise):
-        return self.main(noise)
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks/vs_pytorch"))
+from torch_step import Dcgan  # noqa: E402
 
 
-class Discriminator(nn.Module):
-    def __init__(self, width=16, channels=1, levels=3):
-        super().__init__()
-        layers = [nn.Conv2d(channels, width, 4, 2, 1, bias=False), nn.LeakyReLU(0.2, True)]
-        for _ in range(1, levels):
-            layers += [nn.Conv2d(width, 2 * width, 4, 2, 1, bias=False), nn.BatchNorm2d(2 * width), nn.LeakyReLU(0.2, True)]
-            width *= 2
-        self.main = nn.Sequential(*layers, nn.Conv2d(width, 1, 4, bias=False))
-
-    def forward(self, images):
-        return self.main(images).flatten(1)
-
-
-class Gan(nn.Module):
+class Gan(Dcgan):
     def __init__(self):
-        super().__init__()
-        self.generator, self.discriminator = Generator(), Discriminator()
+        super().__init__(width=16, channels=1, levels=3)
         for parameter in self.parameters():  # as in PyTorch's example dcgan
             if parameter.dim() > 1:
                 nn.init.normal_(parameter, 0, 0.02)
