@@ -154,8 +154,6 @@ TensorList FunctionNode::backward(BackwardContext& context) {
   return result;
 }
 
-// --- FunctionBase ---------------------------------------------------------------------------------------------------
-
 void FunctionBase::save_for_backward(std::initializer_list<Tensor> tensors) {
   if (recorded_) to_save_.insert(to_save_.end(), tensors.begin(), tensors.end());
 }

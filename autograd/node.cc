@@ -28,8 +28,6 @@ Edge edge_to(const Tensor& tensor) {
   return edge;
 }
 
-// --- SavedTensor ----------------------------------------------------------------------------------------------------
-
 SavedTensor::SavedTensor(Node& owner, const char* name) : owner_(owner), name_(name), next_(owner.saved_) {
   owner.saved_ = this;
 }
@@ -76,8 +74,6 @@ Tensor SavedTensor::get() const {
   attach(attached, is_output_ ? RefPtr<Node>(&owner_) : edge_.node);
   return attached;
 }
-
-// --- Node -----------------------------------------------------------------------------------------------------------
 
 Node::Node() = default;
 
@@ -167,8 +163,6 @@ void set_history(RefPtr<Node> node, const char* name, const Tensor& output, cons
   }
   attach(output, std::move(node));
 }
-
-// --- in place -------------------------------------------------------------------------------------------------------
 
 void begin_in_place(const char* op, const Tensor& self, bool will_record) {
   const TensorImpl& impl = self.impl();

@@ -34,8 +34,6 @@ LstmResult with_one_state(const Tensor& input, const std::vector<Tensor>& hx, co
 
 }  // namespace
 
-// --- layers ------------------------------------------------------------------------------------------------------
-
 RecurrentLayer::RecurrentLayer(const char* name, Operation operation, int64_t gates, int64_t input_size,
                                int64_t hidden_size, const LSTMOptions& options)
     : operation_(operation), input_size_(input_size), hidden_size_(hidden_size), options_(options) {
@@ -143,8 +141,6 @@ RNN::RNN(int64_t input_size, int64_t hidden_size, RNNOptions options)
           "RNN", options.nonlinearity == RNNNonlinearity::kTanh ? &with_one_state<rnn_tanh> : &with_one_state<rnn_relu>,
           1, input_size, hidden_size,
           {options.num_layers, options.bias, options.batch_first, options.dropout, options.bidirectional}) {}
-
-// --- cells -------------------------------------------------------------------------------------------------------
 
 RecurrentCell::RecurrentCell(const char* name, int64_t gates, int64_t input_size, int64_t hidden_size, bool bias)
     : weight_ih(add_parameter("weight_ih", empty({checked_width(name, gates, input_size, hidden_size), input_size}))),

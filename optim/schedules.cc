@@ -172,8 +172,6 @@ double CosineWarmupLROptions::factor_at(int64_t steps) const {
   return cosine(1, min_factor, (at - warmup) / (static_cast<double>(total_steps) - warmup));
 }
 
-// --- Cycles --------------------------------------------------------------------------------------------------------
-
 std::vector<Option> CyclicLROptions::options() {
   return {{"base_lr", &base_lr, not_negative},
           {"max_lr", &max_lr, not_negative},
@@ -272,8 +270,6 @@ double SWALROptions::rate_at(double initial, int64_t steps, int64_t group) const
   const double share = steps >= anneal_epochs ? 1 : static_cast<double>(steps) / static_cast<double>(anneal_epochs);
   return interpolate(anneal_strategy, initial, swa_lr[group], share);
 }
-
-// --- Compositions --------------------------------------------------------------------------------------------------
 
 std::vector<Option> SequentialLROptions::options() {
   return {{"schedulers", &schedulers}, {"milestones", &milestones, at_least_one}};

@@ -67,8 +67,6 @@ Tensor full_like(const Tensor& tensor, Scalar value) {
   return filled("full_like", tensor.shape(), value, tensor.options());
 }
 
-// --- ranges --------------------------------------------------------------------------------------
-
 namespace {
 
 /// Throws ValueError unless a range from start to end with this step exists.
@@ -159,8 +157,6 @@ Tensor eye(int64_t n, int64_t m, TensorOptions options) {
   if (size > 0) primitives::fill(make_view(result.storage(), result.dtype(), {size}, {m + 1}, 0), 1);
   return result;
 }
-
-// --- values --------------------------------------------------------------------------------------
 
 NestedList::NestedList(std::initializer_list<NestedList> list) : shape{static_cast<int64_t>(list.size())} {
   for (const NestedList& element : list) {

@@ -51,9 +51,6 @@ double num_flops(const Operands& operands) {
   return 2 * static_cast<double>(operands.mat1.numel()) * static_cast<double>(operands.mat2.size(1));
 }
 
-// --- demonstrations
-// --------------------------------------------------------------------------------------------------------
-
 /// Operands on two devices: an error, then explicit moves. The tensors of `all` are on one device.
 void show_moves(examples::Demo& demo, const Operands& all, td::Device first, td::Device second,
                 const td::Tensor& result, double tolerance) {

@@ -18,9 +18,6 @@ namespace {
 using td::distributed::ProcessGroup;
 using Tensors = std::vector<td::Tensor>;
 
-// --- methods
-// ---------------------------------------------------------------------------------------------------------------
-
 td::Tensor gather_then_add(const Tensors& tensors, td::Device target) {
   const Tensors gathered = td::gather_to(target, tensors);
   const td::Tensor sum = gathered[0] + gathered[1];
@@ -59,9 +56,6 @@ td::Tensor all_reduce(ProcessGroup& group, const td::Tensor& x) {
   group.all_reduce(sum);
   return sum;
 }
-
-// --- demonstrations
-// --------------------------------------------------------------------------------------------------------
 
 void show_small(examples::Demo& demo, td::Device first, td::Device second) {
   const td::Tensor a = td::tensor({1, 2, 3}).to(first);

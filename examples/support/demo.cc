@@ -77,9 +77,6 @@ double median_milliseconds(const std::function<void()>& f) {
   return times[kCalls / 2];
 }
 
-// --- tables
-// ----------------------------------------------------------------------------------------------------------------
-
 namespace {
 
 std::string cells(const std::string& method, const std::string& device, const std::string& time,

@@ -25,8 +25,6 @@ Tensor ops::gelu_backward(const Tensor& grad, const Tensor& input, GeluApproxima
   return unary_backward(functions::Gelu{{}, approximation}, grad, input);
 }
 
-// --- piecewise functions -------------------------------------------------------------------------
-
 Tensor leaky_relu(Tensor input, double negative_slope) {
   return ops::unary(functions::LeakyRelu{{}, negative_slope}, std::move(input));
 }
@@ -73,8 +71,6 @@ Tensor relu6(Tensor input) {
   const ops::Call call("relu6", CastPolicy::kWidest, {{"input", &input}});
   return ops::unary(functions::Clamp{{}, 0, 6, true}, input);
 }
-
-// --- smooth functions ----------------------------------------------------------------------------
 
 Tensor softplus(Tensor input, double beta, double threshold) {
   cast_for(CastPolicy::kFloat32, {&input});

@@ -13,8 +13,6 @@ namespace tandem { inline namespace v0 {
   Tensor Tensor::name(Scalar other) const { return tandem::name(*this, other); }
 TANDEM_COMPARISONS(TANDEM_DEFINE_COMPARISON)
 
-// --- where ---------------------------------------------------------------------------------------
-
 Tensor where(const Tensor& condition, Tensor a, Tensor b) {
   const ops::Call call("where", CastPolicy::kWidest, {{"condition", condition}, {"a", &a}, {"b", &b}});
   call.require<DTypeError>(condition.dtype() == kBool, "condition must be bool");

@@ -18,8 +18,6 @@ using functions::DivBackward;
 using functions::Mul;
 using functions::Sub;
 
-// --- argument checks -----------------------------------------------------------------------------
-
 Tensor ops::number_with(const Tensor& other, Scalar number) {
   const Tensor result = empty({}, {dtype_with(other, number), other.device()});
   primitives::fill(result, number);
@@ -66,8 +64,6 @@ Tensor ops::in_place_argument(const char* op, const Tensor& self, const Tensor& 
   if (other.dtype() != self.dtype()) return to(other, self.dtype());
   return other.storage() == self.storage() ? clone(other) : other;
 }
-
-// --- arithmetic ----------------------------------------------------------------------------------
 
 TANDEM_UNARY_FUNCTIONS(TANDEM_DEFINE_UNARY)
 
@@ -156,8 +152,6 @@ const Tensor& Tensor::div_(const Tensor& other) const { return ops::binary_in_pl
 const Tensor& Tensor::div_(Scalar other) const { return ops::binary_in_place("div_", Div{}, *this, other); }
 
 Tensor autograd::accumulate_with_graph(const Tensor& a, const Tensor& b) { return add(a, b); }
-
-// --- copies --------------------------------------------------------------------------------------
 
 Tensor clone(const Tensor& input) {
   const ops::Call call("clone", {{"input", input}});

@@ -11,8 +11,6 @@
 
 namespace tandem { inline namespace v0 {
 
-// --- NaN and infinity ----------------------------------------------------------------------------
-
 Tensor isnan(const Tensor& input) {
   const ops::Call call("isnan", {{"input", input}});
   return ne(input, input);
@@ -42,8 +40,6 @@ Tensor nan_to_num(const Tensor& input, double nan, std::optional<double> posinf,
   return where(eq(input, -INFINITY), neginf.value_or(-largest), without_inf);
 }
 
-// --- logic ---------------------------------------------------------------------------------------
-
 namespace {
 
 Tensor as_bool(const Tensor& input) { return input.dtype() == kBool ? input : ne(input, 0); }
@@ -69,8 +65,6 @@ Tensor logical_xor(const Tensor& input, const Tensor& other) {
   const ops::Call call("logical_xor", {{"input", input}, {"other", other}});
   return ne(as_bool(input), as_bool(other));
 }
-
-// --- closeness -----------------------------------------------------------------------------------
 
 Tensor isclose(Tensor input, Tensor other, double rtol, double atol, bool equal_nan) {
   const ops::Call call("isclose", CastPolicy::kWidest, {{"input", &input}, {"other", &other}});

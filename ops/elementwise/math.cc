@@ -50,8 +50,6 @@ Tensor frac(Tensor input) {
   return sub(input, trunc(input));
 }
 
-// --- pow -----------------------------------------------------------------------------------------
-
 void functions::PowScalar::prepare(Tensor& input) const {
   ops::convert(input, ops::dtype_with(input, exponent));
   TANDEM_CHECK(ValueError, is_floating_point(input.dtype()) || exponent.to_int() >= 0,
@@ -93,8 +91,6 @@ Tensor pow(Scalar input, Tensor exponent) {
 
 Tensor Tensor::pow(Scalar exponent) const { return tandem::pow(*this, exponent); }
 Tensor Tensor::pow(const Tensor& exponent) const { return tandem::pow(*this, exponent); }
-
-// --- clamp ---------------------------------------------------------------------------------------
 
 void functions::Clamp::prepare(Tensor& input) const {
   TANDEM_CHECK(ValueError, min || max, "clamp: at least one of min and max is needed");

@@ -9,8 +9,6 @@ namespace tandem { inline namespace v0 {
 
 using namespace functions;
 
-// --- maximum, minimum, clamp ---------------------------------------------------------------------
-
 template <bool is_maximum>
 Tensor Extremum<is_maximum>::gradient(const Tensor& grad, const Tensor& a, const Tensor& b) {
   if (!is_grad_enabled()) return ops::ternary_kernel(ExtremumBackward{}, grad, a, b);
@@ -28,8 +26,6 @@ Tensor clamp(Tensor input, Tensor min, Tensor max) {
   if (max.defined()) input = where(bitwise_or(gt(input, max), ne(max, max)), max, input);
   return input;
 }
-
-// --- division with rounding ----------------------------------------------------------------------
 
 namespace {
 
@@ -68,8 +64,6 @@ Tensor bitwise_not(const Tensor& input) {
   return input.dtype() == kBool ? eq(input, false) : bitwise_xor(input, -1);
 }
 
-// --- logarithms and angles -----------------------------------------------------------------------
-
 Tensor Logaddexp::backward_a(const Tensor& grad, const Tensor& a, const Tensor& b) {
   return mul(grad, sigmoid(sub(a, b)));
 }
@@ -86,8 +80,6 @@ Tensor Atan2::backward_a(const Tensor& grad, const Tensor& a, const Tensor& b) {
 Tensor logaddexp(Tensor input, Tensor other) { return ops::binary(Logaddexp{}, std::move(input), std::move(other)); }
 Tensor xlogy(Tensor input, Tensor other) { return ops::binary(Xlogy{}, std::move(input), std::move(other)); }
 Tensor atan2(Tensor input, Tensor other) { return ops::binary(Atan2{}, std::move(input), std::move(other)); }
-
-// --- combinations of three tensors ---------------------------------------------------------------
 
 void LerpNumber::check(const char* name, const Tensor& input) const {
   ops::check_floating(name, {kArguments[0], input});

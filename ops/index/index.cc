@@ -27,8 +27,6 @@ void check_int64(const char* op, const char* name, const Tensor& index, ops::Ope
 
 }  // namespace
 
-// --- gather --------------------------------------------------------------------------------------
-
 namespace {
 
 /// gather without checks and recording; index is row-major.
@@ -70,8 +68,6 @@ Tensor gather(const Tensor& input, int64_t dim, const Tensor& index_tensor) {
   return out;
 }
 
-// --- index_select --------------------------------------------------------------------------------
-
 Tensor index_select(const Tensor& input, int64_t dim, const Tensor& index_tensor) {
   const ops::Call call("index_select", {{"input", input}, {"index", index_tensor}});
   call.require(index_tensor.dim() == 1, "index must have one dimension");
@@ -94,8 +90,6 @@ Tensor index_select(const Tensor& input, int64_t dim, const Tensor& index_tensor
                   });
   return out;
 }
-
-// --- one_hot, topk -------------------------------------------------------------------------------
 
 Tensor one_hot(const Tensor& labels_argument, int64_t num_classes) {
   const ops::Call call("one_hot", {{"labels", labels_argument}});
@@ -132,8 +126,6 @@ ValuesIndices topk(const Tensor& input, int64_t k, int64_t dim, bool largest, bo
   ops::record_gather("topk", values, input, d, indices);
   return {values, indices};
 }
-
-// --- masked_fill, tril ---------------------------------------------------------------------------
 
 namespace {
 
@@ -212,8 +204,6 @@ Tensor triangle(const char* op, bool upper, const Tensor& input, int64_t diagona
 
 Tensor tril(const Tensor& input, int64_t diagonal) { return triangle("tril", false, input, diagonal); }
 Tensor triu(const Tensor& input, int64_t diagonal) { return triangle("triu", true, input, diagonal); }
-
-// --- nonzero, take_along_dim ---------------------------------------------------------------------
 
 Tensor nonzero(const Tensor& input) {
   const ops::Call call("nonzero", {{"input", input}});

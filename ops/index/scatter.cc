@@ -27,8 +27,6 @@ using ops::row_major;
 using ops::scatter_into;
 using ops::scatter_slices_into;
 
-// --- writes --------------------------------------------------------------------------------------
-
 namespace {
 
 /// The dtype in which values are accumulated: float32 for half types, int64 for integers and bool.
@@ -99,8 +97,6 @@ void ops::scatter_slices_into(const KernelContext& context, ScatterOp op, const 
                   index.data<int64_t>(), values.data_ptr(), data_or_null(workspace), memory.data_ptr());
   });
 }
-
-// --- scatter, scatter_add ------------------------------------------------------------------------
 
 namespace {
 
@@ -211,8 +207,6 @@ const Tensor& Tensor::scatter_(int64_t dim, const Tensor& index, Scalar value) c
   const ops::Call call("scatter_", {{"self", *this}, {"index", index}});
   return ops::copy_in_place("scatter_", *this, scatter(*this, dim, index, value));
 }
-
-// --- scatter_reduce ------------------------------------------------------------------------------
 
 namespace {
 
@@ -348,8 +342,6 @@ const Tensor& Tensor::scatter_reduce_(int64_t dim, const Tensor& index, const Te
   const Tensor old = autograd::should_record(*this, src) ? clone() : *this;  // may be saved for backward
   return ops::copy_in_place("scatter_reduce_", *this, scatter_reduce(old, dim, index, src, reduce, include_self));
 }
-
-// --- index_add, index_copy, index_fill -----------------------------------------------------------
 
 namespace {
 

@@ -22,8 +22,6 @@ using ops::operand_error;
 using ops::row_major;
 using Indices = std::vector<TensorIndex>;
 
-// --- plans ---------------------------------------------------------------------------------------
-
 namespace {
 
 using Kind = TensorIndex::Kind;
@@ -163,8 +161,6 @@ Tensor ordered(const Tensor& part, const Plan& plan) { return permute(part, plan
 
 }  // namespace
 
-// --- index ---------------------------------------------------------------------------------------
-
 Tensor index(const Tensor& input, const Indices& indices) {
   const KernelContext context = check_operands("index", indices, {{"input", input}});
   const Selection selection = select_view("index", input, indices);
@@ -173,8 +169,6 @@ Tensor index(const Tensor& input, const Indices& indices) {
   const Tensor rows = reshape(ordered(selection.part, plan), plan.around({plan.size}));
   return view(index_select(rows, plan.outer.dim(), plan.index), plan.around(plan.index_shape));
 }
-
-// --- index_put -----------------------------------------------------------------------------------
 
 namespace {
 
@@ -284,8 +278,6 @@ const Tensor& Tensor::index_put_(const Indices& indices, const Tensor& value, bo
 const Tensor& Tensor::index_put_(const Indices& indices, Scalar value, bool accumulate) const {
   return index_put_(indices, number_for("index_put_", "self", *this, indices, value), accumulate);
 }
-
-// --- take, put, masked_select, masked_scatter ----------------------------------------------------
 
 Tensor take(const Tensor& input, const Tensor& index) {
   const ops::Call call("take", {{"input", input}, {"index", index}});

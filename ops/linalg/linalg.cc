@@ -173,8 +173,6 @@ Tensor det(Tensor A) {
   return out;
 }
 
-// --- qr ------------------------------------------------------------------------------------------
-
 namespace {
 
 QR qr_parts(const Tensor& packed, const Shape& shape) {
@@ -212,8 +210,6 @@ QR qr(Tensor A) {
   return {clone(views.Q), clone(views.R)};
 }
 
-// --- svd -----------------------------------------------------------------------------------------
-
 namespace {
 
 SVD svd_parts(const Tensor& packed, const Shape& shape) {
@@ -250,8 +246,6 @@ SVD svd(Tensor A) {
   const SVD views = svd_parts(packed, A.shape());
   return {clone(views.U), clone(views.S), clone(views.Vh)};
 }
-
-// --- eigh ----------------------------------------------------------------------------------------
 
 namespace {
 

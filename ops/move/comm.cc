@@ -54,8 +54,6 @@ TensorList move_back(const char* op, const BackwardContext& context, const std::
 
 }  // namespace
 
-// --- sums -----------------------------------------------------------------------------------------------------------
-
 namespace {
 
 /// The sum on each of the devices.
@@ -89,8 +87,6 @@ std::vector<Tensor> all_reduce(const std::vector<Tensor>& tensors, const Transfe
   return sum_on("all_reduce", tensors, devices_of(tensors), options);
 }
 
-// --- copies ---------------------------------------------------------------------------------------------------------
-
 std::vector<Tensor> broadcast(const Tensor& tensor, const std::vector<Device>& devices,
                               const TransferOptions& options) {
   TANDEM_CHECK(StateError, tensor.defined(), "broadcast: tensor is undefined");
@@ -112,8 +108,6 @@ std::vector<Tensor> scatter(const Tensor& tensor, const std::vector<Device>& dev
   }
   return ops::move_each("scatter", parts, devices, options);
 }
-
-// --- joining --------------------------------------------------------------------------------------------------------
 
 namespace {
 

@@ -12,8 +12,6 @@
 
 namespace tandem { inline namespace v0 { namespace ops {
 
-// --- chunks ---------------------------------------------------------------------------------------------------------
-
 ChunkGrid::ChunkGrid(const Shape& shape, bool flat, int64_t element_size, int64_t chunk_bytes)
     : shape_(flat ? Shape{num_elements(shape)} : shape), flat_(flat), element_size_(element_size) {
   const int64_t wanted = std::max<int64_t>(1, chunk_bytes / element_size);
@@ -50,8 +48,6 @@ Tensor ChunkGrid::slice(const Tensor& tensor, int64_t k) const {
   }
   return make_view(tensor.storage(), tensor.dtype(), sizes, strides, offset);
 }
-
-// --- packing --------------------------------------------------------------------------------------------------------
 
 /// Scratch memory of one chunk in flight, on each device on which it is packed or staged, and streams of the GPUs.
 class StagingBuffer {
@@ -167,8 +163,6 @@ class StagingBuffers {
 
 }  // namespace
 
-// --- the plan -------------------------------------------------------------------------------------------------------
-
 DeviceCopy::DeviceCopy(const char* op, const TransferOptions& options) : op_(op), options_(options) {
   TANDEM_CHECK(ValueError, options.chunk_bytes > 0, op, ": chunk_bytes is ", options.chunk_bytes, ", must be positive");
   TANDEM_CHECK(ValueError, options.max_in_flight > 0, op, ": max_in_flight is ", options.max_in_flight,
@@ -278,8 +272,6 @@ void DeviceCopy::check_memory() const {
   throw OutOfMemory(with_module_scope(str(op_, ": too little memory, nothing was moved\n  ", to_string(plan(false)))));
 }
 
-// --- the work -------------------------------------------------------------------------------------------------------
-
 void DeviceCopy::add(std::vector<Tensor> inputs, std::vector<Tensor> outputs) {
   const ChunkGrid grid = grid_of(inputs[0], all_contiguous(inputs) && all_contiguous(outputs));
   const int64_t num_bytes = outputs[0].num_bytes();
@@ -378,8 +370,6 @@ std::shared_ptr<RunningChunks> DeviceCopy::start(std::function<void(std::excepti
   return start_chunks(std::move(all));
 }
 
-// --- checks ---------------------------------------------------------------------------------------------------------
-
 std::string nth(const char* name, size_t i) { return str(name, "[", i, "]"); }
 
 void check_tensors(const char* op, const std::vector<Tensor>& tensors) {
@@ -398,8 +388,6 @@ void check_alike(const char* op, const std::vector<Tensor>& tensors) {
     check_same_dtype(op, pair);
   }
 }
-
-// --- moves ----------------------------------------------------------------------------------------------------------
 
 Tensor record_move(const char* op, const Tensor& input, const Tensor& output) {
   record_gradient(op, output, {&input}, [device = input.device()](const Tensor& grad) { return to(grad, device); });

@@ -25,8 +25,6 @@ void check_input(const char* op, const Tensor& input) {
 
 }  // namespace
 
-// --- to -------------------------------------------------------------------------------------------------------------
-
 Tensor to(const Tensor& input, Device device) {
   check_input("to", input);
   if (input.device() == device) return input;
@@ -77,8 +75,6 @@ Future<Tensor> to_async(const Tensor& input, Device device, const TransferOption
   return promise.future();
 }
 
-// --- gather_to, plans -----------------------------------------------------------------------------------------------
-
 std::vector<Tensor> gather_to(Device device, const std::vector<Tensor>& tensors, const TransferOptions& options) {
   ops::check_tensors("gather_to", tensors);
   return ops::move_each("gather_to", tensors, std::vector<Device>(tensors.size(), device), options);
@@ -124,8 +120,6 @@ std::string to_string(const MovePlan& plan) {
   }
   return text;
 }
-
-// --- suggestions ----------------------------------------------------------------------------------------------------
 
 DeviceSuggestion suggest_device(const std::vector<Tensor>& tensors, const std::vector<Device>& candidates,
                                 const TransferOptions& options) {

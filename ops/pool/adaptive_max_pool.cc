@@ -17,8 +17,6 @@ namespace tandem { inline namespace v0 {
 
 using namespace ops;
 
-// --- adaptive max --------------------------------------------------------------------------------
-
 namespace {
 
 /// The maximum and its index in dimension `dim` for each of n windows that cover the dimension.
@@ -86,8 +84,6 @@ ValuesIndices adaptive_max_pool2d_with_indices(const Tensor& input, OutputSize2d
 ValuesIndices adaptive_max_pool1d_with_indices(const Tensor& input, int64_t output_size) {
   return adaptive_max_pool("adaptive_max_pool1d_with_indices", input, true, {1, output_size});
 }
-
-// --- max_unpool ----------------------------------------------------------------------------------
 
 namespace {
 

@@ -132,8 +132,6 @@ inline void collect(const T* grad, const P* indices, P k, int64_t n, int64_t ste
   for (; i < n; ++i) sum[i * step] += indices[i] == k ? static_cast<C>(grad[i]) : C(0);
 }
 
-// --- channels-last -------------------------------------------------------------------------------
-
 /// The four elements of a 2 x 2 window, from the upper left on; of one channel, or of several adjacent channels.
 template <class T>
 struct FourElements {
@@ -326,8 +324,6 @@ void backward_row_channels_last(const MaxPoolShape& shape, int64_t y, const T* g
     }
   }
 }
-
-// --- planar --------------------------------------------------------------------------------------
 
 /// The axis with its stride as a compile-time constant, which makes divisions fast; kStep = 0: any stride.
 template <int kStep>

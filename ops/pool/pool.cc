@@ -10,8 +10,6 @@ namespace tandem { inline namespace v0 {
 
 using namespace ops;
 
-// --- arguments -----------------------------------------------------------------------------------
-
 namespace {
 
 /// Limit for kernel sizes, strides, paddings and image sides, so that sums and products of two of them do not overflow.
@@ -83,8 +81,6 @@ int64_t count_windows(const char* op, const char* axis, const Tensor& input, int
   if (ceil_mode && (windows - 1) * stride >= image + padding) --windows;
   return windows;
 }
-
-// --- max -----------------------------------------------------------------------------------------
 
 struct MaxPoolPlan {
   MaxPoolShape shape = {};
@@ -170,8 +166,6 @@ ValuesIndices max_pool2d_with_indices(const Tensor& input, Size2d kernel_size, c
 ValuesIndices max_pool1d_with_indices(const Tensor& input, int64_t kernel_size, const MaxPool1dOptions& options) {
   return max_pool("max_pool1d_with_indices", input, true, window_of(kernel_size, options, options.dilation), true);
 }
-
-// --- mean ----------------------------------------------------------------------------------------
 
 namespace {
 

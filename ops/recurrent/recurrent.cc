@@ -61,8 +61,6 @@ class StepProducts {
   Tensor weight_, out_, scratch_;
 };
 
-// --- one layer ---------------------------------------------------------------------------------------------------
-
 struct RecurrentNode : Node {
   SavedTensor input{*this, "input"}, h{*this, "h_0"}, c{*this, "c_0"};
   SavedTensor weight_ih{*this, "weight_ih"}, weight_hh{*this, "weight_hh"};
@@ -199,8 +197,6 @@ Tensor recurrent_layer(const char* op, RecurrentKind kind, const LayerOperands& 
   }
   return result;
 }
-
-// --- calls -------------------------------------------------------------------------------------------------------
 
 /// The tensors of a call in the order of the arguments: input, states, parameters.
 struct RecurrentCall {

@@ -10,8 +10,6 @@ namespace tandem { inline namespace v0 {
 
 using ops::Reduction;
 
-// --- max, min, amax, amin ------------------------------------------------------------------------
-
 void ops::record_even_gradient(const char* op, const Tensor& out, const Tensor& input, const Shape& dims,
                                const Shape& kept_shape) {
   const auto gradient = [dims, kept_shape](const Tensor& grad, const Tensor& values, const Tensor& output) {
@@ -119,8 +117,6 @@ Tensor argmax(const Tensor& input, int64_t dim, bool keepdim) {
 Tensor argmin(const Tensor& input, int64_t dim, bool keepdim) {
   return extremum_along("argmin", input, dim, keepdim, false, false).indices;
 }
-
-// --- any, all ------------------------------------------------------------------------------------
 
 namespace {
 

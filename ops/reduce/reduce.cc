@@ -94,8 +94,6 @@ Tensor run_fold(const KernelContext& context, Fold fold, const Tensor& input, co
   return out;
 }
 
-// --- sum, mean -----------------------------------------------------------------------------------
-
 Tensor sum_or_mean(const char* op, const KernelContext& context, const Tensor& input, const Reduction& plan,
                    double divisor) {
   Tensor out = run_fold(context, Fold::kSum, input, plan, divisor);
@@ -138,8 +136,6 @@ Tensor ops::sum_to_shape(const Tensor& grad, const Shape& shape) {
   if (dims.size() == added) return sum(grad, dims);
   return reshape(sum(grad, dims, true), shape);
 }
-
-// --- var -----------------------------------------------------------------------------------------
 
 namespace {
 
@@ -206,8 +202,6 @@ std::pair<Tensor, Tensor> std_mean(Tensor input, const Shape& dims, double corre
   return {std_of("std_mean", call, input, dims, correction, keepdim), mean(input, dims, keepdim)};
 }
 
-// --- norm ----------------------------------------------------------------------------------------
-
 namespace {
 
 /// The norm for every other p, in operations. Elements that are 0 get the gradient 0.
@@ -249,8 +243,6 @@ Tensor norm(Tensor input, double p, const Shape& dims, bool keepdim) {
   return out;
 }
 
-// --- prod ----------------------------------------------------------------------------------------
-
 namespace {
 
 Tensor prod_of(Tensor input, const Shape& dims, bool keepdim) {
@@ -282,8 +274,6 @@ Tensor prod_of(Tensor input, const Shape& dims, bool keepdim) {
 Tensor prod(Tensor input) { return prod_of(std::move(input), {}, false); }
 Tensor prod(Tensor input, int64_t dim, bool keepdim) { return prod_of(std::move(input), {dim}, keepdim); }
 
-// --- logsumexp -----------------------------------------------------------------------------------
-
 Tensor logsumexp(Tensor input, const Shape& dims, bool keepdim) {
   const ops::Call call("logsumexp", CastPolicy::kFloat32, {{"input", &input}});
   const DType dtype = is_floating_point(input.dtype()) ? input.dtype() : kFloat32;
@@ -310,8 +300,6 @@ Tensor logsumexp(Tensor input, const Shape& dims, bool keepdim) {
   record_gradient("logsumexp", out, {&input}, {{"output", out}, {"input", input}}, gradient);
   return out;
 }
-
-// --- nansum, nanmean, count_nonzero, bincount ----------------------------------------------------
 
 Tensor nansum(Tensor input, const Shape& dims, bool keepdim) {
   const ops::Call call("nansum", CastPolicy::kFloat32, {{"input", &input}});

@@ -18,8 +18,6 @@ namespace {
 constexpr int64_t kMaxSide = std::numeric_limits<int32_t>::max();
 constexpr const char* kModeNames[] = {"kNearest", "kNearestExact", "kLinear", "kBilinear", "kBicubic", "kArea"};
 
-// --- the linear map ------------------------------------------------------------------------------
-
 /// Owns the arrays of a ResizeTable, on the CPU.
 class TableMemory {
  public:
@@ -94,8 +92,6 @@ Tensor resize(const char* op, const Tensor& input, const ResizePlan& plan) {
   record_gradient(op, out, {&input}, [op, plan](const Tensor& grad) { return resize(op, grad, plan.transposed()); });
   return out;
 }
-
-// --- arguments -----------------------------------------------------------------------------------
 
 /// The number for axis i of a list of one number, or of one per axis.
 template <class List>

@@ -40,8 +40,6 @@ Shape edge_shape(const Tensor& x, int64_t dim) {
 
 }  // namespace
 
-// --- cumsum --------------------------------------------------------------------------------------
-
 namespace {
 
 Tensor cumulative_sum(const char* op, const KernelContext& context, const Tensor& input, int64_t dim, bool reverse) {
@@ -59,8 +57,6 @@ Tensor cumsum(Tensor input, int64_t dim) {
   const ops::Call call("cumsum", CastPolicy::kFloat32, {{"input", &input}});
   return cumulative_sum("cumsum", call, input, wrap_dim("cumsum", dim, input.dim()), false);
 }
-
-// --- linear_scan ---------------------------------------------------------------------------------
 
 Tensor ops::linear_scan(const Tensor& factors, const Tensor& input, int64_t dim, bool reverse) {
   const KernelContext context = kernel_context(input.device());
@@ -80,8 +76,6 @@ Tensor ops::linear_scan(const Tensor& factors, const Tensor& input, int64_t dim,
   record_gradient("linear_scan", out, {&factors, &input}, {{"factors", factors}, {"output", out}}, gradients);
   return out;
 }
-
-// --- cumprod, logcumsumexp -----------------------------------------------------------------------
 
 namespace {
 
@@ -123,8 +117,6 @@ Tensor cumprod(Tensor input, int64_t dim) { return scan_of("cumprod", ScanKind::
 Tensor logcumsumexp(Tensor input, int64_t dim) {
   return scan_of("logcumsumexp", ScanKind::kLogSumExp, std::move(input), dim);
 }
-
-// --- cummax, cummin ------------------------------------------------------------------------------
 
 namespace {
 

@@ -73,8 +73,6 @@ Tensor argsort(const Tensor& input, int64_t dim, bool descending) {
   return run_sort("argsort", call, input, wrap_dim("argsort", dim, input.dim()), descending).indices;
 }
 
-// --- kthvalue, median ----------------------------------------------------------------------------
-
 ValuesIndices kthvalue(const Tensor& input, int64_t k, int64_t dim, bool keepdim) {
   const ops::Call call("kthvalue", {{"input", input}});
   const int64_t d = wrap_dim("kthvalue", dim, input.dim()), size = size_along(input, d);
@@ -125,8 +123,6 @@ ValuesIndices nanmedian(const Tensor& input, int64_t dim, bool keepdim) {
   return median_along("nanmedian", true, input, dim, keepdim);
 }
 Tensor nanmedian(const Tensor& input) { return median_of_all("nanmedian", true, input); }
-
-// --- searchsorted, unique ------------------------------------------------------------------------
 
 Tensor searchsorted(const Tensor& sorted_sequence, const Tensor& values, bool right) {
   const ops::Call call("searchsorted", {{"sorted_sequence", sorted_sequence}, {"values", values}}, ops::DTypes::kSame);

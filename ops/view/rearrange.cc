@@ -35,8 +35,6 @@ Shape distinct_dims(const char* op, const Tensor& input, const Shape& dims) {
 
 }  // namespace
 
-// --- parts ---------------------------------------------------------------------------------------
-
 std::vector<Tensor> unbind(const Tensor& input, int64_t dim) {
   const int64_t d = existing_dim("unbind", input, dim);
   std::vector<Tensor> parts = ops::list_of_views("unbind", input.size(d));
@@ -75,8 +73,6 @@ std::vector<Tensor> tensor_split(const Tensor& input, const Shape& indices, int6
   parts.push_back(slice(input, d, begin, input.size(d)));
   return parts;
 }
-
-// --- shapes --------------------------------------------------------------------------------------
 
 Tensor unflatten(const Tensor& input, int64_t dim, const Shape& sizes) {
   const int64_t d = existing_dim("unflatten", input, dim);
@@ -135,8 +131,6 @@ std::vector<Tensor> meshgrid(const std::vector<Tensor>& tensors, MeshIndexing in
   }
   return grids;
 }
-
-// --- repetition ----------------------------------------------------------------------------------
 
 namespace {
 
@@ -204,8 +198,6 @@ Tensor repeat_interleave(const Tensor& input, const Tensor& repeats, std::option
   return index_select(whole, d, index);
 }
 
-// --- flip, roll ----------------------------------------------------------------------------------
-
 Tensor flip(const Tensor& input, const Shape& dims) {
   check_defined("flip", input);
   const Shape wrapped = distinct_dims("flip", input, dims);
@@ -248,8 +240,6 @@ Tensor roll(const Tensor& input, const Shape& shifts, const Shape& dims) {
   return out;
 }
 
-// --- windows -------------------------------------------------------------------------------------
-
 Tensor unfold(const Tensor& input, int64_t dimension, int64_t size, int64_t step) {
   const int64_t d = existing_dim("unfold", input, dimension), length = input.size(d);
   ops::check_input<ValueError>("unfold", input, size >= 0 && size <= length, "size is ", size, ", must be in [0, ",
@@ -270,8 +260,6 @@ Tensor unfold(const Tensor& input, int64_t dimension, int64_t size, int64_t step
   });
   return out;
 }
-
-// --- diagonals -----------------------------------------------------------------------------------
 
 namespace {
 
@@ -352,8 +340,6 @@ Tensor trace(Tensor input) {
   ops::check_input("trace", input, input.dim() == 2, "input must be a matrix");
   return sum(diagonal(input));
 }
-
-// --- members -------------------------------------------------------------------------------------
 
 std::vector<Tensor> Tensor::unbind(int64_t dim) const { return tandem::unbind(*this, dim); }
 Tensor Tensor::narrow(int64_t dim, int64_t start, int64_t length) const {

@@ -17,8 +17,6 @@ using autograd::record;
 using ops::check_defined;
 using ops::view_of;
 
-// --- view, reshape, flatten, squeeze, unsqueeze --------------------------------------------------
-
 namespace {
 
 /// Node of views that change only the shape: the elements and their order are the same.
@@ -172,8 +170,6 @@ Tensor unsqueeze(const Tensor& input, int64_t dim) {
   return recorded_view("unsqueeze", input, shape, strides);
 }
 
-// --- transpose, permute --------------------------------------------------------------------------
-
 namespace {
 
 struct PermuteNode : Node {
@@ -230,8 +226,6 @@ Tensor permute(const Tensor& input, const Shape& dims) {
   ops::check_input("permute", input, each_once, "dims ", dims, " do not name each dimension once");
   return recorded_permute("permute", input, wrapped);
 }
-
-// --- slice, select -------------------------------------------------------------------------------
 
 namespace {
 
@@ -309,8 +303,6 @@ Tensor select(const Tensor& input, int64_t dim, int64_t index) {
   return out;
 }
 
-// --- split, chunk --------------------------------------------------------------------------------
-
 namespace {
 
 /// `count` consecutive slices of dimension d, of which slice i has length_of(i) elements; together they are the
@@ -361,8 +353,6 @@ std::vector<Tensor> chunk(const Tensor& input, int64_t chunks, int64_t dim) {
   return equal_slices("chunk", input, d, ceil_div(input.size(d), chunks), chunks);
 }
 
-// --- expand --------------------------------------------------------------------------------------
-
 namespace {
 
 struct ExpandNode : Node {
@@ -387,8 +377,6 @@ Tensor expand(const Tensor& input, const Shape& shape) {
   if (auto* node = record<ExpandNode>("expand", out, input)) node->input_shape = input.shape();
   return out;
 }
-
-// --- cat -----------------------------------------------------------------------------------------
 
 namespace {
 
@@ -456,8 +444,6 @@ Tensor cat(const std::vector<Tensor>& tensors, int64_t dim) {
   return out;
 }
 
-// --- stack ---------------------------------------------------------------------------------------
-
 Tensor stack(const std::vector<Tensor>& tensors, int64_t dim) {
   TANDEM_CHECK(ValueError, !tensors.empty(), "stack: no tensors");
   const Tensor& first = tensors.front();
@@ -494,8 +480,6 @@ Tensor stack(const std::vector<Tensor>& tensors, int64_t dim) {
   });
   return out;
 }
-
-// --- members -------------------------------------------------------------------------------------
 
 Tensor Tensor::view(const Shape& shape) const { return tandem::view(*this, shape); }
 Tensor Tensor::reshape(const Shape& shape) const { return tandem::reshape(*this, shape); }

@@ -32,8 +32,6 @@ namespace {
 
 constexpr size_t kWorkspaceBytes = 256, kAlignment = 16;
 
-// --- checks of calls -------------------------------------------------------------------------------------------------
-
 cudnnRNNStruct& checked_rnn(cudnnHandle_t handle, cudnnRNNDescriptor_t rnn, const char* call) {
   checked_handle(handle, call);
   if (!checked(rnn, call).is_set) fault("a recurrent descriptor that is not set");
@@ -134,8 +132,6 @@ std::string name_of(const char* call, cudnnRNNDescriptor_t rnn) {
 
 }  // namespace
 
-// --- descriptors -----------------------------------------------------------------------------------------------------
-
 cudnnStatus_t cudnnCreateTensorDescriptor(cudnnTensorDescriptor_t* descriptor) {
   TANDEM_RECORD();
   add(descriptor, new cudnnTensorStruct);
@@ -220,8 +216,6 @@ cudnnStatus_t cudnnSetRNNDataDescriptor(cudnnRNNDataDescriptor_t descriptor, cud
   return CUDNN_STATUS_SUCCESS;
 }
 
-// --- sizes -----------------------------------------------------------------------------------------------------------
-
 cudnnStatus_t cudnnGetRNNWeightSpaceSize(cudnnHandle_t handle, cudnnRNNDescriptor_t rnn, size_t* num_bytes) {
   TANDEM_RECORD();
   *num_bytes = weight_bytes_of(checked_rnn(handle, rnn, __func__));
@@ -258,8 +252,6 @@ cudnnStatus_t cudnnGetRNNTempSpaceSizes(cudnnHandle_t handle, cudnnRNNDescriptor
   if (reserve_bytes != nullptr) *reserve_bytes = mode == CUDNN_FWD_MODE_TRAINING ? layer.reserve_bytes() : 0;
   return CUDNN_STATUS_SUCCESS;
 }
-
-// --- passes ----------------------------------------------------------------------------------------------------------
 
 cudnnStatus_t cudnnRNNForward(cudnnHandle_t handle, cudnnRNNDescriptor_t rnn, cudnnForwardMode_t mode,
                               const int32_t device_lengths[], cudnnRNNDataDescriptor_t x_descriptor, const void* x,

@@ -11,8 +11,6 @@
 
 namespace cuda_emulation::testing { namespace {
 
-// --- cuBLASLt -------------------------------------------------------------------------------------------------------
-
 /// d = a b + bias with everything that a test may change: d is 3 x 5, the sum has 4 terms; column-major, as cuBLASLt.
 struct Product {
   cublasLtHandle_t handle = nullptr;
@@ -134,8 +132,6 @@ TEST(CublasLt, OtherDeviceOrProductEndsTheProcess) {
   product.algorithm = other.algorithm;
   EXPECT_DEATH(product.run(), "the algorithm was chosen for another product");
 }
-
-// --- cuDNN ----------------------------------------------------------------------------------------------------------
 
 using Descriptor = cudnnBackendDescriptor_t;
 
@@ -267,8 +263,6 @@ TEST(Cudnn, WrongExecutionsEndTheProcess) {
   }
   EXPECT_CUDA(cudaSetDevice(0));
 }
-
-// --- injected failures ----------------------------------------------------------------------------------------------
 
 TEST(LibraryCalls, AreRecordedAndFail) {
   forget_library_calls();

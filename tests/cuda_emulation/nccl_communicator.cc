@@ -96,8 +96,6 @@ void Communicator::start(const std::string& server) {
   std::thread([self = shared_from_this()] { self->run_streams(); }).detach();
 }
 
-// --- the launcher ---
-
 bool Communicator::connect(const std::string& server) {
   const int data =
       connect_to_nccl_server(server);  // first, because the server stops listening once all ranks have joined
@@ -199,8 +197,6 @@ std::shared_ptr<void> Communicator::graph_reference() {
           }};
 }
 
-// --- the runner ---
-
 void Communicator::run_streams() {
   set_current_device(device);
   std::unique_lock lock(mutex_);
@@ -249,8 +245,6 @@ bool Communicator::exchange(std::vector<Exchange>& group) {
   while (!good && !aborted_) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   return good && !aborted_;
 }
-
-// --- the calling threads ---
 
 void Communicator::launch(NcclLaunch launch) {
   std::lock_guard lock(mutex_);

@@ -109,8 +109,6 @@ class Nccl : public CudaTest {
   std::array<ncclComm_t, 2> comms_ = {};
 };
 
-// --- links ---
-
 TEST_F(Nccl, FirstCallOfEachKindAwaitsAllRanks) {
   EXPECT_EQ(all_reduce(0), ncclInProgress);
   EXPECT_TRUE(stays_in_progress(comms_[0]));
@@ -148,8 +146,6 @@ TEST_F(Nccl, CallIsEnqueuedOnStreamAfterConnecting) {
   for (const size_t rank : {0U, 1U}) EXPECT_CUDA(cudaStreamSynchronize(side(rank).stream));
   EXPECT_EQ(side(0).values.values(), Floats(kCount, 2));
 }
-
-// --- graphs ---
 
 TEST_F(Nccl, CapturedCallRunsInEachLaunch) {
   all_reduce();
@@ -208,8 +204,6 @@ TEST_F(Nccl, DestroyAndAbortWaitForGraphs) {
   }
 }
 
-// --- destroy and abort ---
-
 TEST_F(Nccl, AbortEndsCallInProgress) {
   EXPECT_EQ(all_reduce(0), ncclInProgress);
   EXPECT_EQ(ncclCommAbort(comms_[0]), ncclSuccess);
@@ -251,8 +245,6 @@ TEST_F(Nccl, AbortUnblocksWaitingDestroy) {
   first.join();
   comms_[0] = nullptr;
 }
-
-// --- invalid calls ---
 
 using NcclDeathTest = Nccl;
 
@@ -343,8 +335,6 @@ TEST_F(Nccl, RanksOutOfRangeAreRejected) {
     EXPECT_EQ(ncclRecv(data, kCount, ncclFloat32, rank, comms_[0], side(0).stream), ncclInvalidArgument);
   }
 }
-
-// --- two communicators on one device ---
 
 TEST_F(Nccl, UnorderedCommunicatorsOnOneDeviceAreRejected) {
   all_reduce();

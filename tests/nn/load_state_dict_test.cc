@@ -195,8 +195,6 @@ TEST(LoadStateDict, ConvertedTensorsReachOtherDevices) {
   EXPECT_EQ(net.tied.device(), td::Device("cpu:1"));
 }
 
-// --- files -----------------------------------------------------------------------------------------------------------
-
 TEST(LoadStateDict, StateFilesAreLoadedWithRenames) {
   const TemporaryFolder folder;
   Net source;

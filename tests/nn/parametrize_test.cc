@@ -113,8 +113,6 @@ TEST(Parametrize, TrainingEqualsPyTorchs) {
   }
 }
 
-// --- own rules -----------------------------------------------------------------------------------------------------
-
 struct Net : nn::Layer {
   nn::Linear& fc = nn::weight_norm(add<nn::Linear>("fc", 3, 4));
   nn::Linear& head = nn::spectral_norm(add<nn::Linear>("head", 4, 2));

@@ -24,8 +24,6 @@ void copy_parameters(const nn::Module& from, const std::string& from_suffix, nn:
   }
 }
 
-// --- parameters ----------------------------------------------------------------------------------------------------
-
 TEST(RecurrentLayers, InitialValuesAreUniformInTheOrderOfParameters) {
   td::manual_seed(3);
   const nn::GRU gru(5, 16, {.num_layers = 2});
@@ -42,8 +40,6 @@ TEST(RecurrentLayers, InitialValuesAreUniformInTheOrderOfParameters) {
     EXPECT_EQ(parameter.to_vector<float>(), expected.to_vector<float>()) << name;
   }
 }
-
-// --- results -------------------------------------------------------------------------------------------------------
 
 TEST(RecurrentLayers, UnbatchedCellInputIsABatchOfOne) {
   const nn::GRUCell cell(3, 4);
@@ -102,8 +98,6 @@ TEST(RecurrentLayers, StepsAllocateNoMemory) {
   EXPECT_EQ(num_blocks(30), num_blocks(60));
 }
 
-// --- texts ---------------------------------------------------------------------------------------------------------
-
 TEST(RecurrentLayers, ReprNamesSettings) {
   EXPECT_EQ(nn::LSTM(3, 4).extra_repr(), "3, 4");
   EXPECT_EQ(nn::GRU(3, 4, {.num_layers = 2, .bias = false, .batch_first = true, .dropout = 0.1, .bidirectional = true})
@@ -144,8 +138,6 @@ TEST(RecurrentLayers, LayerOnAnotherDeviceIsNamed) {
   EXPECT_TRUE(text.ends_with("\n  in GRU 'gru'")) << text;
   EXPECT_EQ(gru(td::ones({5, 2, 3}).to(td::Device("cpu:1"))).output.device(), td::Device("cpu:1"));
 }
-
-// --- errors of the operations --------------------------------------------------------------------------------------
 
 TEST(RecurrentOps, WrongArgumentsAreErrors) {
   const Tensor x = td::ones({5, 2, 3}), h = td::ones({1, 2, 4}), w_ih = td::ones({16, 3}), w_hh = td::ones({16, 4});

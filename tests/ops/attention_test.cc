@@ -68,8 +68,6 @@ TEST(Attention, EmptySizesGiveDefinedResultsAndGradients) {
   EXPECT_EQ(value.grad().to_vector<float>(), (std::vector<float>(2, 0)));
 }
 
-// --- masks -----------------------------------------------------------------------------------------------------
-
 /// Random booleans, about a third of them false. Every query attends to its first key, because the composed reference
 /// gives NaN for queries without keys.
 Tensor random_bools(const Shape& shape, uint64_t seed) {
@@ -194,8 +192,6 @@ TEST(Attention, LargeScoresDoNotOverflow) {
   }
 }
 
-// --- memory ----------------------------------------------------------------------------------------------------
-
 TEST(Attention, ResultHasMemoryOrderOfQuery) {
   const Tensor memory = leaf(random_here({2, 7, 3, 4}, 1));
   const Tensor heads = memory.transpose(1, 2);  // [2, 3, 7, 4]
@@ -235,8 +231,6 @@ TEST(Attention, LargeFiniteMasksWeighKeysEqually) {
     }
   }
 }
-
-// --- kernels ---------------------------------------------------------------------------------------------------
 
 TEST(AttentionKernels, EachAlgorithmMatchesFloat64) {
   EXPECT_EQ(attention_algorithm(kFloat64), AttentionAlgorithm::kPlain);
@@ -280,8 +274,6 @@ TEST(AttentionKernels, EachAlgorithmMatchesFloat64) {
   }
 }
 
-// --- qkv_attention ---------------------------------------------------------------------------------------------
-
 TEST(QkvAttention, MatchesAttentionOfItsParts) {
   for (const bool is_causal : {false, true}) {
     for (const DType dtype : floating_dtypes()) {
@@ -308,8 +300,6 @@ TEST(QkvAttention, MaskRequiringGradIsDifferentiated) {
   EXPECT_NO_THROW(autograd::gradcheck(run, in));
   EXPECT_NO_THROW(autograd::gradgradcheck(run, in));
 }
-
-// --- errors ----------------------------------------------------------------------------------------------------
 
 TEST(Attention, InvalidArgumentsAreNamedInErrors) {
   const auto text = [](const Shape& q, const Shape& k, const Shape& v, const Tensor& mask = {}) {

@@ -10,8 +10,6 @@ using Values = std::vector<double>;
 constexpr int64_t kChunk = 256;  // floats
 const TransferOptions kSmall{.chunk_bytes = kChunk * 4, .max_in_flight = 2};
 
-// --- tensors on different devices -----------------------------------------------------------------------------------
-
 TEST_F(Comm, PlainAdditionAcrossDevicesIsRejected) {
   const Tensor a = tensor({1, 2, 3}), b = tensor({4, 5, 6}).to(cpu(1));
   EXPECT_ERROR(DeviceError, a + b,
@@ -60,8 +58,6 @@ TEST_F(Comm, LargeOperandsAreStreamedWithinMemoryLimit) {
   set_memory_limit(on(3), 0);
   EXPECT_TRUE(is_copy(out, parts[0] + parts[1].to(on(0)) + parts[2].to(on(0)), 3));
 }
-
-// --- sums -----------------------------------------------------------------------------------------------------------
 
 TEST_F(Comm, SumToSupportsEveryDTypeAndLayout) {
   for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt32, kInt16, kInt8, kUInt8, kBool}) {
@@ -177,8 +173,6 @@ TEST_F(Comm, AllReducePlanCountsEveryDevice) {
                    ": 1024 bytes for results, 0 for chunks in flight; free 0  <- too little"));
 }
 
-// --- copies and parts -----------------------------------------------------------------------------------------------
-
 TEST_F(Comm, BroadcastCopiesToEachDevice) {
   for (const DType dtype : {kFloat32, kFloat16, kBFloat16, kInt64}) {
     for (const int64_t size : {0, 1, 257, 1021}) {
@@ -226,8 +220,6 @@ TEST_F(Comm, GatherAllocatesOnlyTheResult) {
     EXPECT_EQ(most_taken(3), block_bytes(3 * 16 * 64 * 4));
   }
 }
-
-// --- failures -------------------------------------------------------------------------------------------------------
 
 TEST_F(Comm, FailureAtAnyChunkReleasesMemory) {
   std::vector<Tensor> parts;
@@ -315,8 +307,6 @@ TEST_F(Comm, InvalidArgumentsAreNamedInErrors) {
   EXPECT_THROW(static_cast<void>(comm::sum_to(Device("cpu:63"), {a})), DeviceError);
   EXPECT_THROW(static_cast<void>(comm::broadcast(a, {Device("cuda:99")})), DeviceError);
 }
-
-// --- gradients ------------------------------------------------------------------------------------------------------
 
 TEST_F(Comm, GradientsReturnToSourceDevices) {
   const auto weigh = [](const Tensor& x, double start) {

@@ -16,8 +16,6 @@ void PrintTo(const ConvGeometry& g, std::ostream* out) {
 
 namespace testing { namespace {
 
-// --- every algorithm -------------------------------------------------------------------------------------------------
-
 ConvGeometry geometry(int64_t batch, int64_t channels, Size2d size, int64_t filters, Size2d kernel, Size2d stride = 1,
                       Size2d padding = 0, Size2d dilation = 1, int64_t groups = 1) {
   ConvGeometry g{batch, channels, size, filters, 0, kernel, stride, padding, dilation, groups};
@@ -217,8 +215,6 @@ TEST(ConvAlgorithm, EnvironmentVariableSelectsDirectAlgorithm) {
   EXPECT_FALSE(primitives::bytes_equal(usual, direct));
   EXPECT_TRUE(close(usual, dense(direct), 1e-4));
 }
-
-// --- operator functions ----------------------------------------------------------------------------------------------
 
 using Conv = std::function<Tensor(const Tensor& input, const Tensor& weight, const Tensor& bias)>;
 

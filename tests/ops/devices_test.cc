@@ -10,8 +10,6 @@ namespace tandem::testing { namespace {
 
 class OpDevices : public FourDevices {};
 
-// --- operands -------------------------------------------------------------------------------------------------------
-
 /// Every case whose operands must be on one device, with the declaration of its operation.
 std::vector<std::pair<std::string, OpCase>> single_device_cases() {
   std::vector<std::pair<std::string, OpCase>> result;
@@ -77,8 +75,6 @@ void expect_untouched(Device device, const std::function<void()>& f) {
   EXPECT_EQ(memory_stats(device).peak_allocated, before) << "allocated for a while on " << device;
   EXPECT_EQ(default_generator(device).reserve(0).offset, position) << "drawn on " << device;
 }
-
-// --- operands on different devices ----------------------------------------------------------------------------------
 
 /// Verifies the error text of the call inside a module, and that nothing was allocated, moved or changed.
 void expect_refused(const OpCase& row, const Call& call, const std::vector<Device>& devices) {
@@ -161,8 +157,6 @@ TEST_F(OpDevices, ErrorTextsMarkMisplacedOperands) {
             "  tensors[2]  cpu:1  float32 [3, 7]\n"
             "  move it with tensors[1].to(cpu:1), or move the module with model.to(cpu:1)");
 }
-
-// --- operands on one device -----------------------------------------------------------------------------------------
 
 /// Makes the differentiable operands leaves and returns them.
 std::vector<Tensor> make_leaves(const Call& call, std::vector<Tensor>& operands) {

@@ -57,8 +57,6 @@ TEST(Tril, ExtremeDiagonalsAndOtherDTypes) {
   EXPECT_EQ(tril(ones({2, 2}, {kInt32}), INT64_MAX).to_vector<int64_t>(), (Indices{1, 1, 1, 1}));
 }
 
-// --- on other devices ----------------------------------------------------------------------------
-
 /// Verifies that f gives the same bits on test_device() and on the CPU.
 void expect_the_cpus_bits(const std::function<Tensor(Device)>& f) {
   const Tensor actual = f(test_device()).cpu(), expected = f(Device());

@@ -246,8 +246,6 @@ TEST(CudnnAttention, ComputesBandsMasksDropoutAndGroupedHeads) {
   EXPECT_EQ(passes({.dropout_p = 1}), 0);
 }
 
-// --- recurrent layers ------------------------------------------------------------------------------------------------
-
 TEST(LibraryStatus, EveryFailureOfCudnnsRecurrentLayersIsHandled) {
   inject(
       "cudnn", "cudnnCreate", "cudnnRNNForward",

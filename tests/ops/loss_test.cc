@@ -130,8 +130,6 @@ TEST_F(CrossEntropyLogits, BackwardThatThrewCannotBeRepeated) {
   EXPECT_NE(error_text<StateError>([&] { loss.backward(); }).find("on a released graph"), std::string::npos);
 }
 
-// --- nll_loss ------------------------------------------------------------------------------------
-
 TEST(NllLoss, InvalidArgumentsAreNamedInErrors) {
   const Tensor log_probs = zeros({4, 10});
   EXPECT_ERROR(IndexError, nll_loss(log_probs, tensor({1, 9, 10, -1})),
@@ -147,8 +145,6 @@ TEST(NllLoss, InvalidArgumentsAreNamedInErrors) {
   EXPECT_ERROR(DTypeError, nll_loss(zeros({4, 10}, {kInt64}), zeros({4}, {kInt64})),
                "nll_loss: input must be floating\n  input  cpu  int64 [4, 10]");
 }
-
-// --- mse_loss ------------------------------------------------------------------------------------
 
 TEST(MseLoss, HalfTypesDoNotOverflow) {
   // 300^2 overflows float16, but the mean over four elements does not.
@@ -181,8 +177,6 @@ TEST(MseLoss, InvalidArgumentsAreNamedInErrors) {
   EXPECT_ERROR(DTypeError, mse_loss(tensor({1, 2}), zeros({2})),
                "mse_loss: input must be floating\n  input  cpu  int64 [2]");
 }
-
-// --- reductions and options -----------------------------------------------------------------------
 
 TEST(CrossEntropy, IgnoredLabelsHaveNoLoss) {
   const Tensor x = random_tensor({4, 5}, 1, kFloat64);

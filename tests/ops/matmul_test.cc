@@ -54,8 +54,6 @@ TEST(Matmul, InvalidArgumentsAreNamedInErrors) {
             std::string::npos);
 }
 
-// --- bmm -------------------------------------------------------------------------------------------------------------
-
 TEST(Bmm, EmptySizesGiveEmptyOrZeroResults) {
   EXPECT_EQ(bmm(empty({0, 3, 4}), empty({0, 4, 2})).shape(), Shape({0, 3, 2}));
   EXPECT_TRUE(close(bmm(empty({2, 3, 0}), empty({2, 0, 2})), dense_zeros({2, 3, 2}), 0));
@@ -79,8 +77,6 @@ TEST(Bmm, InvalidArgumentsAreNamedInErrors) {
                "  input  cpu  float32 [2, 3, 4]\n"
                "  mat2   cpu  float64 [2, 4, 5]  <- differs");
 }
-
-// --- addmm -----------------------------------------------------------------------------------------------------------
 
 TEST(Addmm, BetaZeroDoesNotReadInput) {
   const Tensor input = full({2, 2}, std::numeric_limits<double>::quiet_NaN());

@@ -79,8 +79,6 @@ TEST(LayerNormSizes, SizesAroundBlocksMatchFloat64) {
   }
 }
 
-// --- cancellation --------------------------------------------------------------------------------------------------
-//
 // For nearly constant rows or channels, 1 / sqrt(var + eps) is large and multiplies the rounding errors of g - mean(g).
 
 /// d x for the cotangent `grad`, by kernels or by recorded operations.

@@ -316,8 +316,6 @@ TEST(BatchNormErrors, InvalidArgumentsAreNamed) {
   }
 }
 
-// --- layer norm ----------------------------------------------------------------------------------
-
 TEST(LayerNorm, LargeOffsetsDoNotLosePrecision) {
   const Dense values = dense(random_tensor({37, 129}, 1, kFloat32, 1e4 - 1.7, 1e4 + 1.7));
   const auto run = [&](DType dtype) {

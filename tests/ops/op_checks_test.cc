@@ -9,8 +9,6 @@
 
 namespace tandem::testing { namespace {
 
-// --- values, gradients, threads, errors -----------------------------------------------------------------------------
-
 /// A check of a case.
 struct Check {
   const CheckedCase* checked;
@@ -43,8 +41,6 @@ TEST(OpCaseTests, IncludeEveryCheck) {
   EXPECT_EQ(counts.size(), 4u);
   for (const auto& [name, count] : counts) EXPECT_GE(count, 500) << name;
 }
-
-// --- autocast -------------------------------------------------------------------------------------------------------
 
 /// An operation whose operands must be on one device.
 class OpTest : public ::testing::TestWithParam<const Operation*> {};
@@ -274,8 +270,6 @@ TEST_P(OpTest, LowPrecisionOperationsRoundAsDeclared) {
     }
   }
 }
-
-// --- empty operands ------------------------------------------------------------------------------------------------
 
 /// The inputs with all sizes in `emptied` replaced by 0.
 OpCase emptied(OpCase op, const std::set<int64_t>& emptied) {

@@ -272,8 +272,6 @@ TEST(Random, ThreadCountDoesNotChangeBits) {
   for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(primitives::bytes_equal(one[i], two[i])) << i;
 }
 
-// --- on other devices ----------------------------------------------------------------------------
-
 /// The results of f with a fresh stream on test_device() and on the CPU.
 std::pair<Tensor, Tensor> on_both(const std::function<Tensor(Device, Generator*)>& f) {
   Stream stream, same;
@@ -384,8 +382,6 @@ TEST(Random, InvalidProbabilitiesAreReportedAndDeviceStaysUsable) {
                 deferred_suffix);
   EXPECT_EQ(multinomial(here(tensor({0.0, 1.0})), 2, true).to_vector<int64_t>(), (std::vector<int64_t>{1, 1}));
 }
-
-// --- multinomial ---------------------------------------------------------------------------------
 
 /// rand's float64 value i of a stream.
 double uniform(const std::vector<uint32_t>& w, size_t i) {

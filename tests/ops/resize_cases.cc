@@ -19,8 +19,6 @@ Tensor image(const Shape& shape) { return randn({shape[0], shape[2], shape[3], s
 Tensor nchw(const Tensor& image) { return image.permute({0, 3, 1, 2}); }
 Tensor nhwc(const Tensor& image) { return image.permute({0, 2, 3, 1}); }
 
-// --- pad -----------------------------------------------------------------------------------------
-
 /// The index in a dimension of the given size that index i of the padded dimension has, by single steps; -1 if none.
 int64_t source(int64_t i, int64_t size, PadMode mode) {
   while (i < 0 || i >= size) {
@@ -161,8 +159,6 @@ void add_pad_cases(OpCases& cases) {
       {}, "torch.nn.functional.pad(a, (1, 1, 1, 1), 'reflect')");
 }
 
-// --- interpolate ---------------------------------------------------------------------------------
-
 struct Neighbour {
   int64_t index;
   double weight;
@@ -302,8 +298,6 @@ void add_interpolate_cases(OpCases& cases) {
   row("interpolate nearest channels-last", true, nearest, "");
   row("interpolate bilinear channels-last", true, bilinear, "");
 }
-
-// --- shuffles ------------------------------------------------------------------------------------
 
 void add_shuffle_cases(OpCases& cases) {
   const std::vector<Input> channels = {{"input", {2, 12, 3, 2}}}, pixels = {{"input", {2, 3, 4, 6}}};

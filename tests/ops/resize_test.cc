@@ -4,8 +4,6 @@
 
 namespace tandem::testing { namespace {
 
-// --- pad -----------------------------------------------------------------------------------------
-
 TEST(Pad, EveryDTypeIsAccepted) {
   for (const DType dtype : {kBool, kUInt8, kInt64, kFloat16}) {
     const Tensor x = ones({2, 3}, {dtype, test_device()});
@@ -63,8 +61,6 @@ TEST(Pad, InvalidArgumentsAreNamedInErrors) {
   EXPECT_ERROR(ValueError, pad(zeros({2}, {kUInt8}), {1, 0}, PadMode::kConstant, 300),
                "pad: value 300 does not fit in uint8 (0 to 255); choose another dtype");
 }
-
-// --- interpolate ---------------------------------------------------------------------------------
 
 TEST(Interpolate, ResultAndGradientKeepMemoryOrder) {
   const Tensor x = make_tensor(random_dense({2, 3, 4, 5}, 1), kFloat32, Layout::kContiguous, test_device());
@@ -132,8 +128,6 @@ TEST(Interpolate, InvalidArgumentsAreNamedInErrors) {
   EXPECT_EQ(value_error({.size = {2}, .align_corners = true}),
             "interpolate: mode kNearest does not have align_corners" + operand);
 }
-
-// --- shuffles ------------------------------------------------------------------------------------
 
 TEST(Shuffles, MemoryOrderIsKept) {
   const Tensor x = make_tensor(random_dense({2, 8, 4, 6}, 1), kFloat32, Layout::kContiguous, test_device());

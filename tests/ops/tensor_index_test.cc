@@ -14,8 +14,6 @@ std::string deferred_suffix() {
   return test_device().is_cpu() ? "" : str("; detected on ", test_device(), ", reported at this synchronization");
 }
 
-// --- index ---------------------------------------------------------------------------------------
-
 TEST(TensorIndex, IntegersSlicesAndNoneGiveViews) {
   const Tensor x = random_tensor({3, 4, 5}, 1);
   const Tensor part = x.index({Slice(1, None), None, -1, Ellipsis});
@@ -111,8 +109,6 @@ TEST(IndexPut, FailedCallChangesNothing) {
   y.sum().backward();
   EXPECT_EQ(x.grad().to_vector<double>(), (Values{1, 1, 1}));
 }
-
-// --- scatter -------------------------------------------------------------------------------------
 
 TEST(Scatter, IntegersAndBoolsAreReduced) {
   const Tensor at = here(tensor({0, 0, 1}));
@@ -288,8 +284,6 @@ TEST(TensorIndex, IndexOutOfRangeIsReported) {
   EXPECT_ERROR(IndexError, here(zeros({0})).index({here(tensor({0}))}).to_vector<float>(),
                "index: index 0 at position 0 is outside [0, 0)");
 }
-
-// --- shapes --------------------------------------------------------------------------------------
 
 TEST(Shapes, CatIgnoresEmptyVectors) {
   const Tensor none = here(zeros({0})).requires_grad_(), x = here(ones({2, 3})).requires_grad_();

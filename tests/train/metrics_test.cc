@@ -44,8 +44,6 @@ td::Tensor classes(std::vector<int64_t> values) {
   return tensor;
 }
 
-// --- Accuracy
-
 TEST(Accuracy, CountsLargestScores) {
   Accuracy accuracy;
   EXPECT_TRUE(std::isnan(accuracy.compute()));
@@ -117,8 +115,6 @@ TEST(Accuracy, WrongArgumentsThrowAndAddNothing) {
   EXPECT_ERROR(td::StateError, accuracy.update(td::Tensor(), classes({0})), "Accuracy: preds is undefined");
   EXPECT_EQ(accuracy.compute(), 0.75);
 }
-
-// --- Mean
 
 double mean_of(const std::vector<double>& values) {
   Mean mean;
@@ -193,8 +189,6 @@ TEST(Mean, WeightOutOfRangeThrows) {
   EXPECT_ERROR(td::StateError, mean.update(td::Tensor()), "Mean: values is undefined");
 }
 
-// --- Perplexity
-
 TEST(Perplexity, IsExpOfTheMeanCrossEntropy) {
   td::manual_seed(1);
   const td::Tensor logits = td::randn({2, 5, 7});
@@ -235,8 +229,6 @@ TEST(Perplexity, WrongArgumentsThrowAndAddNothing) {
                "Perplexity: target[0] is -100, expected a class in [0, 4)");
   EXPECT_NEAR(perplexity.compute(), 4, 1e-6);
 }
-
-// --- ConfusionMatrix
 
 TEST(ConfusionMatrix, RowsAreTargetsAndColumnsPredictions) {
   ConfusionMatrix confusion(3, {.ignore_index = kIgnored});
@@ -286,8 +278,6 @@ TEST(ConfusionMatrix, DerivedScoresRejectOtherTensors) {
                "precision: counts is float32, expected int64; pass the result of ConfusionMatrix::compute()");
   EXPECT_ERROR(td::StateError, td::train::f1_score(td::Tensor()), "f1_score: counts is undefined");
 }
-
-// --- large counts and ranks
 
 TEST(Metrics, CountsBeyondFloat32AreExact) {
   constexpr int64_t kChunk = int64_t{1} << 20;
