@@ -72,12 +72,8 @@ TEST(Future, FailureIsReportedAfterLastFutureIsReleased) {
   promise.set_exception(std::make_exception_ptr(std::runtime_error("lost")));
   future = {};
   for (int i = 0; i < 2; ++i) {
-    try {
-      promise.future().wait();
-      FAIL();
-    } catch (const StateError& error) {
-      EXPECT_STREQ(error.what(), "Future: the operation failed; its error was released with the last Future");
-    }
+    EXPECT_ERROR(StateError, promise.future().wait(),
+                 "Future: the operation failed; its error was released with the last Future");
   }
 }
 
@@ -198,12 +194,7 @@ TEST(Future, AllWaitersGetTheSameResult) {
 TEST(Future, WaitOnDefaultConstructedFutureThrows) {
   const Work work;
   EXPECT_FALSE(work.valid());
-  try {
-    work.wait();
-    FAIL();
-  } catch (const StateError& error) {
-    EXPECT_STREQ(error.what(), "Future: not valid (default-constructed or moved from)");
-  }
+  EXPECT_ERROR(StateError, work.wait(), "Future: not valid (default-constructed or moved from)");
 }
 
 }}  // namespace tandem

@@ -1,16 +1,11 @@
-#include <gtest/gtest.h>
-
 #include <tandem/base/log.h>
+#include <tandem/tests/support/test.h>
 
 namespace tandem { namespace {
 
 TEST(LogLevel, InvalidValueErrorListsAcceptedValues) {
-  try {
-    log(LogLevel::kError, "lost");
-    FAIL();
-  } catch (const ValueError& error) {
-    EXPECT_STREQ(error.what(), "TANDEM_LOG: 'loud' is not one of off, error, warning, info, debug");
-  }
+  EXPECT_ERROR(ValueError, log(LogLevel::kError, "lost"),
+               "TANDEM_LOG: 'loud' is not one of off, error, warning, info, debug");
 }
 
 }}  // namespace tandem

@@ -155,12 +155,7 @@ TEST(ParallelForThreads, DefaultDividesCoresAmongLocalRanks) {
 TEST(ParallelForThreads, InvalidThreadCountAndGrainAreRejected) {
   RankContext context;
   RankContext::Use use(context);
-  try {
-    set_num_threads(-1);
-    FAIL();
-  } catch (const ValueError& error) {
-    EXPECT_STREQ(error.what(), "set_num_threads: -1 is negative");
-  }
+  EXPECT_ERROR(ValueError, set_num_threads(-1), "set_num_threads: -1 is negative");
   EXPECT_THROW(parallel_for(3, 0, [](int64_t, int64_t) {}), ValueError);
 }
 

@@ -78,12 +78,7 @@ TEST(RunTogether, LowestIndexFailureIsRethrownAfterAllFinish) {
     ++done;
     if (i > 0) throw std::runtime_error(std::to_string(i));
   };
-  try {
-    run_concurrently(4, f);
-    FAIL();
-  } catch (const std::runtime_error& error) {
-    EXPECT_STREQ(error.what(), "1");
-  }
+  EXPECT_ERROR(std::runtime_error, run_concurrently(4, f), "1");
   EXPECT_EQ(done, 4);
   run_concurrently(0, f);
   EXPECT_EQ(done, 4);

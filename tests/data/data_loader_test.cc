@@ -186,12 +186,7 @@ TEST(DataLoader, FirstBatchExceptionIsThrownByBegin) {
     numbers.on_get = [](int64_t) { throw std::out_of_range("no"); };
     SequentialSampler sampler(3);
     DataLoader loader(numbers, sampler, {.batch_size = 3, .num_workers = workers});
-    try {
-      loader.begin();
-      FAIL() << "no error was thrown";
-    } catch (const std::out_of_range& error) {
-      EXPECT_STREQ(error.what(), "no\n  in item 0 of the dataset\n  in batch 0 of 1, items 0, 1, 2");
-    }
+    EXPECT_ERROR(std::out_of_range, loader.begin(), "no\n  in item 0 of the dataset\n  in batch 0 of 1, items 0, 1, 2");
   }
 }
 

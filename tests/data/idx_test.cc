@@ -16,14 +16,9 @@ class Idx : public ::testing::Test {
   std::string error_of(const Bytes& bytes, const std::string& name = "file") {
     const std::string path = folder_.write(name, bytes);
     const std::string prefix = "read_idx: '" + path + "'";
-    try {
-      td::data::read_idx(path);
-    } catch (const td::IoError& error) {
-      const std::string text = error.what();
-      EXPECT_EQ(text.substr(0, prefix.size()), prefix);
-      return text.substr(prefix.size());
-    }
-    return "no error was thrown";
+    const std::string text = td::testing::error_text<td::IoError>([&] { td::data::read_idx(path); });
+    EXPECT_EQ(text.substr(0, prefix.size()), prefix);
+    return text.substr(std::min(prefix.size(), text.size()));
   }
 
   td::testing::TemporaryFolder folder_;
@@ -97,8 +92,7 @@ TEST_F(Idx, EveryTruncationIsRejected) {
   const Bytes plain = idx({4, 5}, Bytes(20, 7));
   const Bytes compressed = gzip(plain);
   for (size_t size = 0; size < plain.size(); ++size) {
-    EXPECT_NE(error_of(Bytes(plain.begin(), plain.begin() + static_cast<ptrdiff_t>(size))), "no error was thrown")
-        << size;
+    EXPECT_NE(error_of(Bytes(plain.begin(), plain.begin() + static_cast<ptrdiff_t>(size))), "") << size;
   }
   for (size_t size = 2; size < compressed.size(); ++size) {
     EXPECT_EQ(error_of(Bytes(compressed.begin(), compressed.begin() + static_cast<ptrdiff_t>(size)), "a.gz"),
@@ -109,12 +103,8 @@ TEST_F(Idx, EveryTruncationIsRejected) {
 
 TEST_F(Idx, UnreadableFileErrorNamesTheReason) {
   const std::string missing = folder_.path() + "/missing";
-  try {
-    td::data::read_idx(missing);
-    FAIL();
-  } catch (const td::IoError& error) {
-    EXPECT_EQ(std::string(error.what()), "read_idx: cannot open '" + missing + "': No such file or directory");
-  }
+  EXPECT_ERROR(td::IoError, td::data::read_idx(missing),
+               "read_idx: cannot open '" + missing + "': No such file or directory");
   EXPECT_THROW(td::data::read_idx(folder_.path()), td::IoError);
 }
 

@@ -42,12 +42,7 @@ class Safetensors : public ::testing::Test {
   /// The text of the E that f throws, with the folder replaced by DIR.
   template <class E, class F>
   std::string error_of(F&& f) const {
-    try {
-      f();
-    } catch (const E& error) {
-      return folder_.shortened(error.what());
-    }
-    return "nothing was thrown";
+    return folder_.shortened(td::testing::error_text<E>(f));
   }
   /// The error text of load_safetensors for a file with these bytes, after the path.
   template <class E = td::IoError>

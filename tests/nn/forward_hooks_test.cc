@@ -98,12 +98,7 @@ TEST(ForwardHooks, ExceptionsEndTheCallAndNameTheLayer) {
   Double& layer = net.append<Double>();
   HookHandle failing = layer.register_forward_pre_hook(
       [](nn::Layer&, const Tensor&) { throw std::runtime_error(td::with_module_scope("no")); });
-  try {
-    net(td::ones({1}));
-    FAIL();
-  } catch (const std::runtime_error& error) {
-    EXPECT_STREQ(error.what(), "no\n  in Double '0'");
-  }
+  EXPECT_ERROR(std::runtime_error, net(td::ones({1})), "no\n  in Double '0'");
   EXPECT_EQ(layer.calls, 0);
   EXPECT_EQ(td::with_module_scope("after"), "after");
   failing.remove();

@@ -62,12 +62,8 @@ TEST(TraceFile, WrittenFileMatchesJsonText) {
 }
 
 TEST(TraceFile, MissingFolderIsAnIoError) {
-  try {
-    write_chrome_trace("/nonexistent/trace.json", {});
-    FAIL() << "no error was thrown";
-  } catch (const IoError& error) {
-    EXPECT_STREQ(error.what(), "write_chrome_trace: cannot write '/nonexistent/trace.json': No such file or directory");
-  }
+  EXPECT_ERROR(IoError, write_chrome_trace("/nonexistent/trace.json", {}),
+               "write_chrome_trace: cannot write '/nonexistent/trace.json': No such file or directory");
 }
 
 }}  // namespace tandem::profile

@@ -126,16 +126,11 @@ TEST_F(Allocator, MemoryLimitIsExact) {
   EXPECT_EQ(memory_stats(device_).limit, 1024);
   const Block a = allocate(device_, 512);
   const Block b = allocate(device_, 512);
-  try {
-    allocate(device_, 3);
-    FAIL();
-  } catch (const OutOfMemory& error) {
-    EXPECT_STREQ(error.what(),
-                 "allocate: cpu:1 is out of memory\n"
-                 "  requested  3 bytes (64 rounded up)\n"
-                 "  allocated  1024 bytes\n"
-                 "  limit      1024 bytes");
-  }
+  EXPECT_ERROR(OutOfMemory, allocate(device_, 3),
+               "allocate: cpu:1 is out of memory\n"
+               "  requested  3 bytes (64 rounded up)\n"
+               "  allocated  1024 bytes\n"
+               "  limit      1024 bytes");
   EXPECT_EQ(memory_stats(device_).allocated, 1024);
   EXPECT_EQ(memory_stats(device_).reserved, 1024);
   deallocate(device_, a);
@@ -177,16 +172,12 @@ TEST_F(Allocator, LimitAppliesToOneDeviceOnly) {
 
 TEST_F(Allocator, OversizedRequestThrowsOutOfMemory) {
   EXPECT_THROW(allocate(device_, INT64_MAX), OutOfMemory);
-  try {
-    allocate(device_, int64_t{1} << 46);  // accepted by the allocator, refused by the system
-    FAIL();
-  } catch (const OutOfMemory& error) {
-    EXPECT_STREQ(error.what(),
-                 "allocate: cpu:1 is out of memory\n"
-                 "  requested  70368744177664 bytes (70368744177664 rounded up)\n"
-                 "  allocated  0 bytes\n"
-                 "  limit      none; the operating system refused");
-  }
+  // Accepted by the allocator, refused by the system.
+  EXPECT_ERROR(OutOfMemory, allocate(device_, int64_t{1} << 46),
+               "allocate: cpu:1 is out of memory\n"
+               "  requested  70368744177664 bytes (70368744177664 rounded up)\n"
+               "  allocated  0 bytes\n"
+               "  limit      none; the operating system refused");
   EXPECT_EQ(memory_stats(device_).reserved, 0);
 }
 

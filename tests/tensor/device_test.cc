@@ -27,12 +27,8 @@ TEST(Device, NamesAreParsedAndPrinted) {
 TEST(Device, MalformedNamesAreRejected) {
   for (const char* text : {"", "gpu", "cpu:", "cpu:x", "cpu:-1", "cpu:1x", "cpu1", "cpu: 1", "cuda:128",
                            "cpu:99999999999", "CPU", "cpu:+1"}) {
-    try {
-      Device device(text);
-      FAIL() << text;
-    } catch (const ValueError& error) {
-      EXPECT_EQ(error.what(), "Device: '" + std::string(text) + "' is not one of cpu, cpu:N, cuda, cuda:N");
-    }
+    EXPECT_ERROR(ValueError, Device(text),
+                 "Device: '" + std::string(text) + "' is not one of cpu, cpu:N, cuda, cuda:N");
   }
 }
 
@@ -44,23 +40,15 @@ TEST(Device, CountGrowsButCannotRemoveUsedDevices) {
   EXPECT_EQ(t.device(), Device("cpu:3"));
   EXPECT_EQ(t.to_vector<float>(), std::vector<float>(3, 1.0f));
   set_cpu_device_count(4);  // removes no device
-  try {
-    set_cpu_device_count(3);
-    FAIL();
-  } catch (const StateError& error) {
-    EXPECT_STREQ(error.what(), "set_cpu_device_count: 3 would remove cpu:3, where tensors hold 64 bytes");
-  }
+  EXPECT_ERROR(StateError, set_cpu_device_count(3),
+               "set_cpu_device_count: 3 would remove cpu:3, where tensors hold 64 bytes");
   EXPECT_EQ(cpu_device_count(), 4);
 }
 
 TEST(Device, CountOutsideLimitsIsRejected) {
   for (int n : {0, -1, 65}) {
-    try {
-      set_cpu_device_count(n);
-      FAIL();
-    } catch (const ValueError& error) {
-      EXPECT_EQ(error.what(), "set_cpu_device_count: " + std::to_string(n) + " is not in 1 .. 64");
-    }
+    EXPECT_ERROR(ValueError, set_cpu_device_count(n),
+                 "set_cpu_device_count: " + std::to_string(n) + " is not in 1 .. 64");
   }
   set_cpu_device_count(64);
   empty({1}, {kFloat32, Device("cpu:63")});
@@ -69,14 +57,9 @@ TEST(Device, CountOutsideLimitsIsRejected) {
 
 TEST(Device, UnknownDevicesAreRejected) {
   set_cpu_device_count(1);
-  try {
-    empty({3}, {kFloat32, Device("cpu:1")});
-    FAIL();
-  } catch (const DeviceError& error) {
-    EXPECT_STREQ(error.what(),
-                 "cpu:1: there is no such device; 1 CPU device is declared, see TANDEM_CPU_DEVICES and "
-                 "set_cpu_device_count");
-  }
+  EXPECT_ERROR(DeviceError, empty({3}, {kFloat32, Device("cpu:1")}),
+               "cpu:1: there is no such device; 1 CPU device is declared, see TANDEM_CPU_DEVICES and "
+               "set_cpu_device_count");
   const Device gpu = Device::cuda(99);
   const std::pair<const char*, std::function<void()>> uses[] = {
       {"empty",

@@ -66,12 +66,7 @@ TEST(Generator, IncompleteStateChangesNothing) {
   static_cast<void>(generator.reserve(4));
   State state;
   state.set("seed", int64_t{5});
-  try {
-    generator.load_state_dict(state);
-    FAIL();
-  } catch (const StateError& error) {
-    EXPECT_STREQ(error.what(), "State: 'offset' is missing");
-  }
+  EXPECT_ERROR(StateError, generator.load_state_dict(state), "State: 'offset' is missing");
   EXPECT_EQ(generator.seed(), 31u);
   EXPECT_EQ(generator.reserve(1).offset, 1u);
 }
@@ -114,14 +109,9 @@ TEST_F(DefaultGenerator, RankDeviceDrawsEqualBitsOnAnyDevice) {
   EXPECT_EQ(default_generator(Device("cuda:3")).reserve(4).block(0), on_cpu);
   EXPECT_NE(default_generator(Device("cpu")).reserve(4).block(0), on_cpu);
   set_rank_device(Device("cuda:3"));  // no change
-  try {
-    set_rank_device(Device("cpu"));
-    FAIL();
-  } catch (const StateError& error) {
-    EXPECT_STREQ(error.what(),
-                 "set_rank_device: random numbers were already drawn with rank device cuda:3; call it before the first "
-                 "use of a generator");
-  }
+  EXPECT_ERROR(StateError, set_rank_device(Device("cpu")),
+               "set_rank_device: random numbers were already drawn with rank device cuda:3; call it before the first "
+               "use of a generator");
 }
 
 TEST_F(DefaultGenerator, ManualSeedReachesExistingAndNewGenerators) {

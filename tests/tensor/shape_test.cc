@@ -59,12 +59,8 @@ TEST(Shape, WrapDimCountsFromEndAndChecksRange) {
   EXPECT_EQ(wrap_dim("sum", -1, 0), 0);
   EXPECT_THROW(wrap_dim("sum", 1, 0), IndexError);
   EXPECT_THROW(wrap_dim("sum", -4, 3), IndexError);
-  try {
-    wrap_dim("sum", 3, 3);
-    FAIL();
-  } catch (const IndexError& error) {
-    EXPECT_STREQ(error.what(), "sum: dimension 3 is out of range [-3, 3) of a tensor with 3 dimensions");
-  }
+  EXPECT_ERROR(IndexError, wrap_dim("sum", 3, 3),
+               "sum: dimension 3 is out of range [-3, 3) of a tensor with 3 dimensions");
 }
 
 }}  // namespace tandem

@@ -50,12 +50,8 @@ TEST(Storage, AliasOutsideParentIsRejected) {
        std::vector<std::pair<int64_t, int64_t>>{{-1, 3}, {33, 64}, {0, 97}, {7, -1}, {INT64_MAX, INT64_MAX}}) {
     EXPECT_THROW(Storage::alias(parent, offset, size), IndexError) << offset << " " << size;
   }
-  try {
-    Storage::alias(parent, 33, 64);
-    FAIL();
-  } catch (const IndexError& error) {
-    EXPECT_STREQ(error.what(), "Storage::alias: bytes [33, 33 + 64) are outside of a storage of 96 bytes");
-  }
+  EXPECT_ERROR(IndexError, Storage::alias(parent, 33, 64),
+               "Storage::alias: bytes [33, 33 + 64) are outside of a storage of 96 bytes");
   EXPECT_THROW(Storage::alias(nullptr, 0, 0), StateError);
 }
 
