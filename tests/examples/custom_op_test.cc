@@ -16,9 +16,7 @@ TEST(CustomOpExample, LearnsTheWaveAndDrawsIt) {
 
 TEST(CustomOpExample, ResumedRunMatchesUninterruptedRunBitExactly) {
   const auto run = [](const std::string& out, const Arguments& more) {
-    Arguments arguments = {"--nproc", "3", "--save-every", "10", "--out", out};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    const auto result = run_example("custom_op", arguments);
+    const auto result = run_example("custom_op", joined({"--nproc", "3", "--save-every", "10", "--out", out}, more));
     EXPECT_EQ(result.status, 0) << result.err;
   };
   const std::string whole = fresh_folder("whole"), parts = fresh_folder("parts");

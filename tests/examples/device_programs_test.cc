@@ -8,12 +8,6 @@ namespace {
 
 using namespace tandem::testing_support;
 
-int times(const std::string& out, const std::string& text) {
-  int n = 0;
-  for (size_t at = out.find(text); at != std::string::npos; at = out.find(text, at + text.size())) ++n;
-  return n;
-}
-
 /// Parameter: number of devices.
 class DeviceExamples : public ::testing::TestWithParam<int> {
  protected:
@@ -24,13 +18,13 @@ class DeviceExamples : public ::testing::TestWithParam<int> {
     const auto result = run_example(name, arguments);
     EXPECT_EQ(result.status, 0) << result.err << result.out;
     EXPECT_EQ(result.err, "");
-    EXPECT_EQ(times(result.out, "WRONG"), 0) << result.out;
+    EXPECT_EQ(count(result.out, "WRONG"), 0) << result.out;
     EXPECT_TRUE(result.out.ends_with("\n\nall " + std::to_string(num_results) + " results are correct\n"))
         << result.out;
     return result.out;
   }
   static void expect_in(const std::string& out, const std::vector<std::string>& texts) {
-    for (const std::string& text : texts) EXPECT_EQ(times(out, text), 1) << text << "\nin\n" << out;
+    for (const std::string& text : texts) EXPECT_EQ(count(out, text), 1) << text << "\nin\n" << out;
   }
 };
 
@@ -65,7 +59,7 @@ TEST_P(DeviceExamples, DeviceSumsPrintsResultsAndErrors) {
                       "    f: group.all_reduce(x)\n"
                       "        [5 7 9] on cpu, [5 7 9] on cpu:1  ok\n\n"))
       << out;
-  EXPECT_EQ(times(out, "off by"), 0) << "all methods add float32 in the same order";
+  EXPECT_EQ(count(out, "off by"), 0) << "all methods add float32 in the same order";
   expect_in(out, {on_four() ? "    gather_to(target, tensors), then add  // throws OutOfMemory\n"
                               "        gather_to: too little memory, nothing was moved\n"
                               "          3.0 MiB (3145728 bytes) in 3 chunks\n"
@@ -93,7 +87,7 @@ TEST_P(DeviceExamples, DeviceSumsSupportsHalfTypes) {
                         " after every addition; the other methods round "
                         "once"});
     // Two tensors need only one addition.
-    EXPECT_EQ(times(out, "  ok, off by "), on_four() ? 3 : 0) << out;
+    EXPECT_EQ(count(out, "  ok, off by "), on_four() ? 3 : 0) << out;
   }
 }
 
@@ -124,8 +118,8 @@ TEST_P(DeviceExamples, DeviceTransfersPrintsResultsAndTracesCopies) {
                   "          cpu: 2097152 bytes for results, 0 for chunks in flight; free 1048576  <- too little\n"
                   "        no device allocated memory  ok\n",
                   "        another device is suggested  ok\n"});
-  EXPECT_EQ(times(out, "  <- suggested\n"), 2) << out;
-  EXPECT_EQ(times(out, "  does not fit\n"), 1) << out;
+  EXPECT_EQ(count(out, "  <- suggested\n"), 2) << out;
+  EXPECT_EQ(count(out, "  does not fit\n"), 1) << out;
 
   // The trace contains the products, on the rank's thread, and the copies.
   std::map<std::string, std::set<int>> threads;
@@ -151,9 +145,9 @@ TEST_P(DeviceExamples, AddmmDevicesPrintsSplitsAndErrors) {
   for (const char* split : {"kRows", "kColumns", "kInner"}) {
     expect_in(out, {std::string("    ") + split + " over 2 devices  ",
                     std::string("        ") + split + ": gradients of input, mat1 and mat2 equal addmm's  ok\n"});
-    EXPECT_EQ(times(out, std::string("    ") + split + " over 4 devices  "), on_four() ? 1 : 0);
+    EXPECT_EQ(count(out, std::string("    ") + split + " over 4 devices  "), on_four() ? 1 : 0);
   }
-  EXPECT_EQ(times(out, "    td::addmm(input, mat1, mat2.to(cpu:1))  "), on_four() ? 1 : 0) << out;
+  EXPECT_EQ(count(out, "    td::addmm(input, mat1, mat2.to(cpu:1))  "), on_four() ? 1 : 0) << out;
 }
 
 TEST(DeviceExampleFlags, InvalidValuesAreUsageErrors) {

@@ -7,9 +7,7 @@ using namespace tandem::testing_support;
 
 /// Flags of a training of a small network.
 Arguments training(const std::string& out, const Arguments& more) {
-  Arguments arguments = {"--patch", "2", "--images", "40", "--batch-size", "4", "--sample-steps", "3", "--out", out};
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
+  return joined({"--patch", "2", "--images", "40", "--batch-size", "4", "--sample-steps", "3", "--out", out}, more);
 }
 
 TEST(DiffusionExample, LearnsToRemoveNoiseAndDrawsAGridPerEpoch) {
@@ -31,31 +29,6 @@ TEST(DiffusionExample, LearnsToRemoveNoiseAndDrawsAGridPerEpoch) {
   ASSERT_EQ(model.size(), averaged.size());
   EXPECT_EQ(model[0].first, averaged[0].first);
   EXPECT_NE(model[0].second.to_vector<float>(), averaged[0].second.to_vector<float>());
-}
-
-TEST(DiffusionExample, ResumedRunMatchesUninterruptedRunBitExactly) {
-  for (const std::string ranks : {"1", "3"}) {
-    const auto run = [&](const std::string& out, const Arguments& more) {
-      Arguments arguments =
-          training(out, {"--width", "8", "--levels", "2", "--nproc", ranks, "--save-every", "3", "--eta", "1"});
-      arguments.insert(arguments.end(), more.begin(), more.end());
-      const auto result = run_example("diffusion", arguments);
-      EXPECT_EQ(result.status, 0) << result.err;
-      return result.out;
-    };
-    const std::string whole = fresh_folder("whole" + ranks);
-    run(whole, {"--max-steps", "5"});
-    const std::string model = read_file(whole + "/model.safetensors");
-    const std::string averaged = read_file(whole + "/averaged.safetensors");
-    const std::string picture = read_file(whole + "/samples/step-00000005.png");
-    EXPECT_FALSE(model.empty() || averaged.empty() || picture.empty());
-    std::filesystem::remove_all(whole + "/checkpoints/step-00000005");  // as if the run had been killed after step 3
-    std::filesystem::remove(whole + "/samples/step-00000005.png");
-    EXPECT_NE(run(whole, {"--max-steps", "5", "--resume"}).find(": 3 steps of 5 done\n"), std::string::npos);
-    EXPECT_TRUE(read_file(whole + "/model.safetensors") == model);
-    EXPECT_TRUE(read_file(whole + "/averaged.safetensors") == averaged);
-    EXPECT_TRUE(read_file(whole + "/samples/step-00000005.png") == picture);
-  }
 }
 
 TEST(DiffusionExample, WrongFlagsAndFoldersAreRejected) {

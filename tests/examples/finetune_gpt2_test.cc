@@ -16,9 +16,7 @@ std::string expected_text(const std::string& name) {
 }
 
 Arguments with_model(const Arguments& more) {
-  Arguments arguments = {"--model", kFolder, "--context", "16", "--batch-size", "4", "--lr", "0.002"};
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
+  return joined({"--model", kFolder, "--context", "16", "--batch-size", "4", "--lr", "0.002"}, more);
 }
 
 /// A text of one repeated sentence, on which the model was not trained.

@@ -9,9 +9,7 @@ using tandem::testing::TemporaryFolder;
 
 /// Flags of a training of two small networks.
 Arguments training(const std::string& out, const Arguments& more) {
-  Arguments arguments = {"--width", "4", "--latent", "8", "--batch-size", "4", "--out", out};
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
+  return joined({"--width", "4", "--latent", "8", "--batch-size", "4", "--out", out}, more);
 }
 
 TEST(GanExample, TrainsBothNetworksAndDrawsADigitGridPerEpoch) {
@@ -53,9 +51,8 @@ TEST(GanExample, ResumedRunMatchesUninterruptedRunBitExactly) {
   write_small_data(data.path());
   for (const std::string ranks : {"1", "3"}) {
     const auto run = [&](const std::string& out, const Arguments& more) {
-      Arguments arguments = training(out, {"--nproc", ranks, "--data", data.path(), "--save-every", "4"});
-      arguments.insert(arguments.end(), more.begin(), more.end());
-      const auto result = run_example("gan", arguments);
+      const Arguments flags = training(out, {"--nproc", ranks, "--data", data.path(), "--save-every", "4"});
+      const auto result = run_example("gan", joined(flags, more));
       EXPECT_EQ(result.status, 0) << result.err;
       return result.out;
     };

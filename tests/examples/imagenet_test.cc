@@ -10,9 +10,7 @@ namespace fs = std::filesystem;
 
 /// Flags of a training of a small network on drawn images.
 Arguments training(const std::string& out, const Arguments& more) {
-  Arguments arguments = {"--width", "4", "--size", "16", "--images", "64", "--batch-size", "4", "--out", out};
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
+  return joined({"--width", "4", "--size", "16", "--images", "64", "--batch-size", "4", "--out", out}, more);
 }
 
 /// A folder of 100 training and 50 validation JPEG files.
@@ -53,29 +51,6 @@ TEST(ImageNetExample, LearnsFromAFolderOfJpegFiles) {
     ASSERT_EQ(name, averaged[i].first);
     const bool is_equal = tensor.to_vector<float>() == averaged[i].second.to_vector<float>();
     EXPECT_EQ(is_equal, name.ends_with("num_batches_tracked")) << name;
-  }
-}
-
-TEST(ImageNetExample, ResumedRunMatchesUninterruptedRunBitExactly) {
-  for (const std::string ranks : {"1", "3"}) {
-    const auto run = [&](const std::string& out, const Arguments& more) {
-      Arguments arguments =
-          training(out, {"--nproc", ranks, "--save-every", "3", "--max-steps", "5", "--workers", "2"});
-      arguments.insert(arguments.end(), more.begin(), more.end());
-      const auto result = run_example("imagenet", arguments);
-      EXPECT_EQ(result.status, 0) << result.err;
-      return result.out;
-    };
-    const std::string out = fresh_folder("whole" + ranks);
-    run(out, {});
-    const std::string model = read_file(out + "/model.safetensors");
-    const std::string averaged = read_file(out + "/averaged.safetensors");
-    EXPECT_FALSE(model.empty() || averaged.empty());
-    fs::remove_all(out + "/checkpoints/step-00000005");  // as if the run had been killed after step 3
-    fs::remove(out + "/model.safetensors");
-    EXPECT_NE(run(out, {"--resume"}).find(": 3 steps of 5 done\n"), std::string::npos);
-    EXPECT_TRUE(read_file(out + "/model.safetensors") == model);
-    EXPECT_TRUE(read_file(out + "/averaged.safetensors") == averaged);
   }
 }
 

@@ -8,9 +8,7 @@ using tandem::testing::TemporaryFolder;
 
 /// Flags of a small model.
 Arguments small(const Arguments& more) {
-  Arguments arguments = {"--layers", "1", "--width", "16", "--heads", "2", "--context", "8", "--batch-size", "4"};
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
+  return joined({"--layers", "1", "--width", "16", "--heads", "2", "--context", "8", "--batch-size", "4"}, more);
 }
 
 std::string write_text(const TemporaryFolder& folder, const std::string& text, int times = 1) {

@@ -17,12 +17,6 @@ namespace fs = std::filesystem;
 
 const std::string kRejected = "mnist: an output cannot be written; training is not started\n  ";
 
-int64_t count(const std::string& text, const std::string& part) {
-  int64_t n = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++n;
-  return n;
-}
-
 /// Replaces a file by an empty folder, while a running training may write the file again at any time.
 void replace_by_folder(const std::string& path) {
   do {
@@ -34,11 +28,7 @@ class TrainingOutputs : public ::testing::Test {
  protected:
   TrainingOutputs() { write_small_data(data.path()); }
 
-  Arguments training(const Arguments& more) const {
-    Arguments arguments = {"--batch-size", "4", "--data", data.path()};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return arguments;
-  }
+  Arguments training(const Arguments& more) const { return joined({"--batch-size", "4", "--data", data.path()}, more); }
 
   /// Expects this one error and no training, on one rank and on two.
   void expect_rejected(const Arguments& more, const std::string& reason) const {

@@ -11,15 +11,7 @@ namespace fs = std::filesystem;
 
 /// Flags of a short training of the mlp on two ranks, with five steps per epoch.
 Arguments training(const TemporaryFolder& data, const std::string& out, const Arguments& more) {
-  Arguments arguments = {"--nproc", "2", "--batch-size", "4", "--data", data.path(), "--out", out};
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
-}
-
-int64_t count(const std::string& text, const std::string& part) {
-  int64_t n = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++n;
-  return n;
+  return joined({"--nproc", "2", "--batch-size", "4", "--data", data.path(), "--out", out}, more);
 }
 
 class ExampleCheckpoints : public ::testing::Test {

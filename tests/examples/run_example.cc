@@ -10,6 +10,11 @@
 
 namespace tandem::testing_support {
 
+Arguments joined(Arguments first, const Arguments& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
 Arguments example_command(const std::string& name, Arguments arguments) {
   arguments.insert(arguments.begin(), "examples/" + name + "/" + name);
   return arguments;
@@ -83,9 +88,10 @@ std::string fresh_folder(const std::string& name) {
   return path;
 }
 
-std::string read_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(in), {});
+int count(const std::string& text, const std::string& part) {
+  int n = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++n;
+  return n;
 }
 
 double number_after(const std::string& text, const std::string& label) {

@@ -2,13 +2,18 @@
 #pragma once
 
 #include <tandem/tests/support/subprocess.h>
+#include <tandem/tests/support/temporary_folder.h>
 #include <tandem/tests/support/test.h>
 
 namespace tandem::testing_support {
 
+using testing::read_file;
+
 using Arguments = std::vector<std::string>;
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
+/// Both lists of arguments.
+Arguments joined(Arguments first, const Arguments& second);
 /// The command line of the example `name`.
 Arguments example_command(const std::string& name, Arguments arguments);
 /// Runs the example to its end. Removes the note about ranks that share cores, which depends on the machine, from
@@ -30,8 +35,8 @@ void expect_picture_grid(const std::string& path, int64_t channels, int64_t rows
 
 /// A folder of this test case that does not exist yet.
 std::string fresh_folder(const std::string& name);
-/// The bytes of a file; "" if it does not exist.
-std::string read_file(const std::string& path);
+/// How often `part` is in `text`.
+int count(const std::string& text, const std::string& part);
 /// The number after the last `label` in `text`; NaN if there is none.
 double number_after(const std::string& text, const std::string& label);
 

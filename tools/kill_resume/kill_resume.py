@@ -5,9 +5,10 @@
 
 PROGRAM is a training example. It runs once uninterrupted. Each trial then starts it again, kills it with SIGKILL at a random
 step (one rank, or all ranks and the launcher), resumes it, and repeats this --kills times before the last resumption runs to
-the end. Its model.safetensors must be equal to the uninterrupted run's, byte for byte. With --restarts only ranks are killed,
-and the launcher restarts them (--max-restarts). Steps and killed ranks are random (--seed). This program sets the flags --out,
---save-every, --log-every, --resume and --max-restarts of PROGRAM.
+the end. Its model.safetensors, and averaged.safetensors, returns.svg and the last picture in samples/ if PROGRAM writes them, must be
+equal to the uninterrupted run's, byte for byte. With --restarts only ranks are killed, and the launcher restarts them
+(--max-restarts). Steps and killed ranks are random (--seed). This program sets the flags --out, --save-every, --log-every, --resume
+and --max-restarts of PROGRAM.
 """
 
 import argparse
@@ -109,7 +110,10 @@ class Job:
 
 
 def read(folder):
-    return pathlib.Path(folder, "model.safetensors").read_bytes()
+    """The bytes of the outputs by their paths in the folder."""
+    root = pathlib.Path(folder)
+    others = [*root.glob("averaged.safetensors"), *root.glob("returns.svg"), *sorted(root.glob("samples/*"))[-1:]]
+    return {str(file.relative_to(root)): file.read_bytes() for file in [root / "model.safetensors", *others]}
 
 
 def trial(number, options, command, total, rng):
@@ -174,8 +178,9 @@ def main():
             run_trial = trial_with_restarts if options.restarts else trial
             command = options.program + ["--out", out, "--save-every", str(options.save_every), "--log-every", "1"]
             resumed += run_trial(number, options, command, total, rng)
-            if read(out) != expected:
-                fail(f"trial {number}: model.safetensors differs from the uninterrupted run's")
+            if (outputs := read(out)) != expected:
+                differing = [name for name in expected if outputs.get(name) != expected[name]]
+                fail(f"trial {number}: {differing} differ from the uninterrupted run's")
             shutil.rmtree(out)
         if resumed == 0:
             fail("no trial resumed from a checkpoint; choose a smaller --save-every")
