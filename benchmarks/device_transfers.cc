@@ -10,7 +10,6 @@
 #include <functional>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include <tandem/benchmarks/support/program.h>

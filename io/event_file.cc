@@ -10,7 +10,6 @@
 #include <bit>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
 

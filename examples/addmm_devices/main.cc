@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <functional>
 #include <limits>
-#include <string>
 #include <utility>
 #include <vector>
 

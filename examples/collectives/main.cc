@@ -9,9 +9,7 @@
 
 #include <CLI/CLI.hpp>
 #include <iostream>
-#include <memory>
 #include <string>
-#include <vector>
 
 namespace td = tandem;
 

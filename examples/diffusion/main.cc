@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 namespace td = tandem;

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <string>
 
 namespace td = tandem;
 

@@ -2,7 +2,6 @@
 // classes, and trains only its new last layer. Throws unless the second one has learned.
 #include <filesystem>
 #include <iostream>
-#include <memory>
 #include <string>
 
 #include <unistd.h>
