@@ -111,14 +111,14 @@ std::string frame(const Plot& plot, const Axis& x, const Axis& y) {
   std::string axes;
   std::string labels;
   for (const double tick : y.ticks) {
-    grid += "M" + number(x.page_begin) + " " + number(y(tick)) + "H" + number(x.page_end);
+    grid += str("M", number(x.page_begin), " ", number(y(tick)), "H", number(x.page_end));
     labels += label(x.page_begin - 8, y(tick) + 4, "end", tick_text(tick));
   }
   for (const double tick : x.ticks) {
-    axes += "M" + number(x(tick)) + " " + number(y.page_begin) + "v5";
+    axes += str("M", number(x(tick)), " ", number(y.page_begin), "v5");
     labels += label(x(tick), y.page_begin + 20, "middle", tick_text(tick));
   }
-  axes += "M" + number(x.page_end) + " " + number(y.page_begin) + "H" + number(x.page_begin) + "V" + number(y.page_end);
+  axes += str("M", number(x.page_end), " ", number(y.page_begin), "H", number(x.page_begin), "V", number(y.page_end));
   labels += label((x.page_begin + x.page_end) / 2, kHeight - 16, "middle", plot.x_label);
   const double middle = (y.page_begin + y.page_end) / 2;
   const std::string turned = " transform=\"rotate(-90 18 " + number(middle) + ")\"";
