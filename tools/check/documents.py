@@ -1,7 +1,6 @@
 #!/usr/bin/python3 -B
 """Checks that names in the documents exist: paths in backticks, Bazel labels, links with their headings, and pages named in code.
-In the prose of docs/from_pytorch.md each word of code must be one of a public header, or be listed here as PyTorch's. A block that begins
-with "```cpp PATH" must be consecutive lines of that file, except for comments, empty lines and indentation.
+In the prose of docs/from_pytorch.md each word of code must be one of a public header, or be listed here as PyTorch's.
 
 A path is checked if it begins with a folder of the tree; `<family>` and `*` in it match anything. Also limits the length of README.md.
 """
@@ -13,7 +12,6 @@ import re
 import common
 
 _FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
-_QUOTE = re.compile(r"^```cpp (\S+/\S+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _INLINE = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _LABEL = re.compile(r"(?<![:/\w])//((?:[\w-]+/)*(?:\.\.\.|[\w-]+)?)(?::([\w+{},.-]*[\w}])(?!<))?(?![\w<:/])")
@@ -70,12 +68,6 @@ def _check_label(root, known, package, name):
     return all(_has_target(root, known, package, one) for one in _expand(name or os.path.basename(package)))
 
 
-def _code(text):
-    """The lines of code, without comments and indentation."""
-    lines = (re.sub(r"//.*", "", line).strip() for line in text.splitlines())
-    return "\n" + "".join(line + "\n" for line in lines if line)
-
-
 def _check_page(root, page, known):
     """Returns (violations, number of checked names) of one page. `known`: the files and folders of the tree."""
     text = common.read(root, page)
@@ -89,10 +81,6 @@ def _check_page(root, page, known):
     for package, name in labels:
         if not _check_label(root, known, package, name):
             wrong.append("%s: the target //%s%s does not exist" % (page, package, ":" + name if name else ""))
-    quotes = _QUOTE.findall(text)
-    for path, block in quotes:
-        if path not in known or _code(block) not in _code(common.read(root, path)):
-            wrong.append("%s: %s does not have the lines of the block that begins with: %s" % (page, path, _code(block).split("\n")[1]))
     links = [link for link in _LINK.findall(prose) if "://" not in link]
     for link in links:
         target, _, anchor = link.partition("#")
@@ -101,7 +89,7 @@ def _check_page(root, page, known):
             wrong.append("%s: the target of the link %s does not exist" % (page, link))
         elif anchor and anchor not in _anchors(common.read(root, path)):
             wrong.append("%s: %s has no heading #%s" % (page, path, anchor))
-    return wrong, len(paths) + len(labels) + len(quotes) + len(links)
+    return wrong, len(paths) + len(labels) + len(links)
 
 
 def _check_words(root):
@@ -147,9 +135,6 @@ PLANTED = [
     ({"docs/decisions/001.md": "# One\n\n[two](002.md)\n"}, ["link 002.md"]),
     ({"README.md": "\n" * 121}, ["more than 120 lines"]),
     ({"docs/from_pytorch.md": "`td::f(x, \"y\")` and `Gone`\n\n| `table` |\n", "ops/a.h": "int f(int x);"}, ["no public header has Gone"]),
-    ({"docs/a.md": "```cpp ops/a.h\nint f();\n\nint g();  // two\n```\n", "ops/a.h": "  int f();\n  // one\n  int g();\n"}, []),
-    ({"docs/a.md": "```cpp ops/a.h\nint g();\n```\n```cpp ops/b.h\nint h();\n```\n```cpp ops/a.h\nint f();\nint h();\n```\n",
-      "ops/a.h": "int f();\nint g(); int h();\n"}, ["begins with: int g();", "ops/b.h does not have", "begins with: int f();"]),
     ({"ops/a.h": "// see docs/gone.md\n"}, ["ops/a.h: the page docs/gone.md does not exist"]),
 ]
 
