@@ -26,8 +26,7 @@ std::string describe_call(const Signature& s, const ShownShape& shape, std::stri
                           std::string_view file, uint32_t line) {
   using Kind = CollectiveKind;
   std::string text = to_string(s.kind);
-  const bool reduces = s.kind == Kind::kAllReduce || s.kind == Kind::kReduce || s.kind == Kind::kReduceScatter;
-  if (reduces) text += str(" ", to_string(s.op));
+  if (is_reduction(s.kind)) text += str(" ", to_string(s.op));
   if (s.root >= 0) text += str(s.kind == Kind::kReduce || s.kind == Kind::kGather ? " to " : " from ", s.root);
   if (!tensors.empty()) {
     text += str(" ", tensors);

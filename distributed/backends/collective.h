@@ -33,6 +33,12 @@ enum class CollectiveKind : uint8_t {
 const char* to_string(CollectiveKind kind);
 using v0::to_string;
 
+/// Whether the results are combined from the data of all ranks, by a ReduceOp.
+inline bool is_reduction(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce ||
+         kind == CollectiveKind::kReduceScatter;
+}
+
 /// Data that one rank sends to, or receives from, one rank (possibly itself).
 struct Part {
   std::byte* data = nullptr;
@@ -99,6 +105,21 @@ struct Collective : Signature {
   const TensorList* kept = nullptr;  ///< owners of all this memory, for a backend that uses it longer than the call
 
   int64_t num_bytes() const { return num_elements * size_of(dtype); }
+
+  /// Whether the results depend on data of that rank.
+  bool contributes(int rank) const {
+    const bool from_root = kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kScatter;
+    return kind != CollectiveKind::kBarrier && (!from_root || rank == root);
+  }
+  /// Whether that rank gets a result. The root of a broadcast has it already.
+  bool takes(int rank) const {
+    if (kind == CollectiveKind::kReduce || kind == CollectiveKind::kGather) return rank == root;
+    return kind != CollectiveKind::kBarrier && (kind != CollectiveKind::kBroadcast || rank != root);
+  }
+  /// This rank's data for rank `to`, if this rank contributes.
+  const std::byte* data_to(int to) const { return inputs.empty() ? input : inputs[static_cast<size_t>(to)].data; }
+  /// This rank's memory for the data of rank `from`, or for the result of a reduction, if this rank takes it.
+  std::byte* data_from(int from) const { return outputs.empty() ? output : outputs[static_cast<size_t>(from)].data; }
 };
 
 /// A message from one rank to another on row-major memory.

@@ -130,7 +130,7 @@ void HierarchicalBackend::do_start(const Collective& collective) {
   step_ = 0;
   // All values below depend only on the signature and the layout, so ranks with equal signatures agree on them.
   kind_ = collective.kind;
-  reduces_ = kind_ == Kind::kAllReduce || kind_ == Kind::kReduce || kind_ == Kind::kReduceScatter;
+  reduces_ = is_reduction(kind_);
   partial_ = reduces_ ? partial_dtype(collective.op, collective.dtype) : collective.dtype;
   flows_ = layout_.is_even() && total_bytes(collective) > tuning_.leader_bytes ? local_size_ : 1;
   crosses_ = flows_ > 1 || local_rank_ == 0;

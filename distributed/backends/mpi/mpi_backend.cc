@@ -137,10 +137,6 @@ MPI_Op to_mpi(ReduceOp op, DType dtype) {
   return ops[static_cast<size_t>(op)];
 }
 
-bool is_reduction(CollectiveKind kind) {
-  const auto reductions = {CollectiveKind::kAllReduce, CollectiveKind::kReduce, CollectiveKind::kReduceScatter};
-  return std::count(reductions.begin(), reductions.end(), kind) > 0;
-}
 bool is_half(DType dtype) { return dtype == kFloat16 || dtype == kBFloat16; }
 
 /// The backend of one rank, composed of a flat backend and a communicator of the members.

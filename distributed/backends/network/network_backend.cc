@@ -65,9 +65,7 @@ void NetworkBackend::do_start(const Collective& collective) {
   parts_disagree_ = false;
   reduction_ = {};
   forwards_from_ = -1;
-  own_part_ = nullptr;
-  own_bytes_ = 0;
-  if (size_ == 1) return;
+  own_part_.reset();
   plan();
   int64_t num_bytes = 0;
   for (const Peer& p : peers_) {
@@ -132,10 +130,6 @@ void NetworkBackend::post_signature(int to, SignatureFrame& frame) {
 }
 
 Advance NetworkBackend::do_advance() {
-  if (size_ == 1) {
-    finish_alone();
-    return Advance::kDone;
-  }
   bool moved = dispatch();
   moved |= match_signatures();
   if (unmatched_ == 0 && !parts_disagree_) {

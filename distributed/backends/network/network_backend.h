@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <tandem/distributed/backends/backend.h>
@@ -23,12 +24,11 @@ namespace tandem { inline namespace v0 { namespace distributed::network {
 /// signatures are known to be equal, so the receiver can always process it immediately. Large collectives that are
 /// queued behind the running one send their signatures early. A queued all_reduce also sends its inputs, after all data
 /// of the running collective is sent. So the link is not idle between two collectives.
-/// - all_reduce between two ranks, or of few bytes: every rank sends its whole input to all ranks and reduces
-///   everything.
+/// - all_reduce, reduce and broadcast between two ranks, or of few bytes, and all other kinds: each rank sends its data
+///   directly to the ranks that take it, and these reduce it if necessary.
 /// - other all_reduces: slice j of the tensor is sent to rank j. Rank j reduces it chunk by chunk and sends each result
 ///   immediately to all other ranks. reduce works in the same way, but sends the results only to the root.
 /// - broadcast from one rank to several: each of the other ranks receives one slice from the root and forwards it.
-/// - other kinds: each rank receives its part directly.
 /// Reductions read chunks of the other ranks from ring buffers, and this rank's input, grouped by host. A collective is
 /// complete on a rank when the rank has received all data, and the kernel has taken all data that it sends.
 class NetworkBackend final : public Backend {
@@ -132,17 +132,17 @@ class NetworkBackend final : public Backend {
 
   // plan.cc: which data each rank sends to each other rank
   void plan();
-  void plan_reduction(bool to_all);
+  void plan_exchange();
+  void plan_reduction();
   void plan_broadcast();
-  void plan_parts();
-  void plan_own_part(const std::byte* from, std::byte* to, int64_t num_bytes);
+  /// Whether an all_reduce, reduce or broadcast of so many bytes has one step.
+  bool is_exchanged(int64_t total) const { return size_ <= 2 || total <= static_cast<int64_t>(kInlineBytes); }
   /// The part with number `index` when a tensor of `total` bytes is divided into `count` parts.
   static Slice slice(int64_t total, int index, int count);
   /// The part of an all_reduce's input that is sent to `rank` in the first stream.
   Slice input_of(int rank, int64_t total) const;
   /// A lower bound of the bytes of a first stream that is not empty; 0 for kinds whose signatures are not sent early.
   int64_t smallest_first_stream(const Collective& collective) const;
-  void finish_alone();
 
   // streams.cc: the transfer
   void open_streams();
@@ -189,9 +189,7 @@ class NetworkBackend final : public Backend {
   Reduction reduction_;
   int forwards_from_ = -1;  // rank whose data the second streams forward; -1: they carry results
   std::vector<std::byte> scratch_;
-  const std::byte* own_part_ = nullptr;  // copied to own_target_
-  std::byte* own_target_ = nullptr;
-  int64_t own_bytes_ = 0;
+  std::optional<std::pair<std::byte*, int64_t>> own_part_;  // where this rank's data for itself is still to be copied
   std::vector<const std::byte*> inputs_;
   std::vector<Frame> frames_;
 

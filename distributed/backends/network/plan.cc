@@ -1,10 +1,8 @@
 // Which data each rank sends to each other rank, for each kind of collective.
 #include <algorithm>
-#include <cstring>
 
 #include <tandem/base/math.h>
 #include <tandem/distributed/backends/network/network_backend.h>
-#include <tandem/tensor/reduce.h>
 
 namespace tandem { inline namespace v0 { namespace distributed::network {
 
@@ -15,8 +13,7 @@ NetworkBackend::Slice NetworkBackend::slice(int64_t total, int index, int count)
 }
 
 NetworkBackend::Slice NetworkBackend::input_of(int rank, int64_t total) const {
-  if (size_ == 2 || total <= static_cast<int64_t>(kInlineBytes)) return {0, total};
-  return slice(total, rank, size_);
+  return is_exchanged(total) ? Slice{0, total} : slice(total, rank, size_);
 }
 
 int64_t NetworkBackend::smallest_first_stream(const Collective& collective) const {
@@ -34,32 +31,41 @@ int64_t NetworkBackend::smallest_first_stream(const Collective& collective) cons
 
 void NetworkBackend::plan() {
   if (!call_->moves_data) return;
-  switch (call_->kind) {
-    case CollectiveKind::kAllReduce: plan_reduction(true); break;
-    case CollectiveKind::kReduce: plan_reduction(false); break;
-    case CollectiveKind::kBroadcast: plan_broadcast(); break;
-    case CollectiveKind::kBarrier: break;
-    default: plan_parts();
+  const bool has_slices = call_->kind == CollectiveKind::kAllReduce || call_->kind == CollectiveKind::kReduce ||
+                          call_->kind == CollectiveKind::kBroadcast;
+  if (!has_slices || is_exchanged(call_->num_bytes())) return plan_exchange();
+  call_->kind == CollectiveKind::kBroadcast ? plan_broadcast() : plan_reduction();
+}
+
+/// In one step, each rank sends its data to the ranks that take it.
+void NetworkBackend::plan_exchange() {
+  const Collective& c = *call_;
+  const auto num_bytes = [&](const std::vector<Part>& parts, int rank) {
+    return (parts.empty() ? c.num_elements : parts[static_cast<size_t>(rank)].num_elements) * size_of(c.dtype);
+  };
+  const bool reduces = is_reduction(c.kind);
+  for (int rank = 0; rank < size_; ++rank) {
+    const bool sends = c.contributes(rank_) && c.takes(rank);
+    const bool receives = c.takes(rank_) && c.contributes(rank);
+    const bool is_own_part = c.kind == CollectiveKind::kAllGather;  // as large as its place in the outputs
+    if (is_peer(rank)) {
+      const int64_t sent = is_own_part ? num_bytes(c.outputs, rank_) : num_bytes(c.inputs, rank);
+      if (sends) peer(rank).out[0] = {c.data_to(rank), sent};
+      if (receives) peer(rank).in[0] = {reduces ? nullptr : c.data_from(rank), num_bytes(c.outputs, rank)};
+    } else if (receives && reduces) {
+      reduction_ = {c.data_to(rank), c.output, c.num_bytes()};
+      reduction_.in_place = c.input == c.output;
+    } else if (receives && c.data_to(rank) != c.data_from(rank)) {
+      own_part_ = {c.data_from(rank), num_bytes(c.outputs, rank)};
+    }
   }
 }
 
 /// Every rank reduces one slice of all inputs, so the order of sums (tensor/sum_order.h) needs no transfers: each rank
-/// sends and receives 2 (N - 1) / N of the tensor in two steps, the least bytes for any order. Two ranks, and small
-/// tensors, exchange whole inputs in one step.
-void NetworkBackend::plan_reduction(bool to_all) {
+/// sends and receives 2 (N - 1) / N of the tensor in two steps, the least bytes for any order.
+void NetworkBackend::plan_reduction() {
   const int64_t total = call_->num_bytes();
-  const bool gets_result = to_all || call_->root == rank_;
-  if (size_ == 2 || total <= static_cast<int64_t>(kInlineBytes)) {
-    for (int rank = 0; rank < size_; ++rank) {
-      if (!is_peer(rank)) continue;
-      if (to_all || call_->root == rank) peer(rank).out[0] = {call_->input, total};
-      if (gets_result) peer(rank).in[0] = {nullptr, total};
-    }
-    if (!gets_result) return;
-    reduction_ = {call_->input, call_->output, total};
-    reduction_.in_place = to_all && call_->input == call_->output;
-    return;
-  }
+  const bool gets_result = call_->takes(rank_);
   const Slice own = slice(total, rank_, size_);
   reduction_ = {call_->input + own.begin, nullptr, own.num_bytes};
   if (gets_result) {
@@ -75,7 +81,7 @@ void NetworkBackend::plan_reduction(bool to_all) {
     Peer& p = peer(rank);
     p.out[0] = {call_->input + theirs.begin, theirs.num_bytes};
     p.in[0] = {nullptr, own.num_bytes};
-    if (to_all || call_->root == rank) {
+    if (call_->takes(rank)) {
       p.out[1] = {reduction_.out, own.num_bytes};
       p.out[1].ring = reduction_.ring;
     }
@@ -86,104 +92,24 @@ void NetworkBackend::plan_reduction(bool to_all) {
 void NetworkBackend::plan_broadcast() {
   const int64_t total = call_->num_bytes();
   const int root = call_->root;
-  if (size_ == 2 || total <= static_cast<int64_t>(kInlineBytes)) {
-    for (int rank = 0; rank < size_; ++rank) {
-      if (is_peer(rank) && rank_ == root) peer(rank).out[0] = {call_->input, total};
-    }
-    if (rank_ != root) peer(root).in[0] = {call_->output, total};
-    return;
-  }
   // Slices are numbered by rank; the root is skipped.
   const auto slice_of = [&](int rank) { return slice(total, rank < root ? rank : rank - 1, size_ - 1); };
-  if (rank_ == root) {
-    for (int rank = 0; rank < size_; ++rank) {
-      if (!is_peer(rank)) continue;
-      const Slice theirs = slice_of(rank);
-      peer(rank).out[0] = {call_->input + theirs.begin, theirs.num_bytes};
-    }
-    return;
-  }
-  const Slice own = slice_of(rank_);
-  forwards_from_ = root;
-  peer(root).in[0] = {call_->output + own.begin, own.num_bytes};
-  for (int rank = 0; rank < size_; ++rank) {
-    if (!is_peer(rank) || rank == root) continue;
-    const Slice theirs = slice_of(rank);
-    peer(rank).out[1] = {call_->output + own.begin, own.num_bytes};
-    peer(rank).in[1] = {call_->output + theirs.begin, theirs.num_bytes};
-  }
-}
-
-void NetworkBackend::plan_parts() {
-  const int64_t element = size_of(call_->dtype);
-  const int64_t total = call_->num_bytes();
-  const bool is_root = call_->root == rank_;
-  const auto input = [&](int rank) { return call_->inputs[static_cast<size_t>(rank)]; };
-  const auto output = [&](int rank) { return call_->outputs[static_cast<size_t>(rank)]; };
+  if (rank_ != root) forwards_from_ = root;
   for (int rank = 0; rank < size_; ++rank) {
     if (!is_peer(rank)) continue;
     Peer& p = peer(rank);
-    switch (call_->kind) {
-      case CollectiveKind::kAllGather:
-        p.out[0] = {call_->input, output(rank_).num_elements * element};
-        p.in[0] = {output(rank).data, output(rank).num_elements * element};
-        break;
-      case CollectiveKind::kGather:
-        if (rank == call_->root) p.out[0] = {call_->input, total};
-        if (is_root) p.in[0] = {output(rank).data, total};
-        break;
-      case CollectiveKind::kScatter:
-        if (is_root) p.out[0] = {input(rank).data, total};
-        if (rank == call_->root) p.in[0] = {call_->output, total};
-        break;
-      case CollectiveKind::kReduceScatter:
-        p.out[0] = {input(rank).data, total};
-        p.in[0] = {nullptr, total};
-        break;
-      case CollectiveKind::kAllToAll:
-        p.out[0] = {input(rank).data, input(rank).num_elements * element};
-        p.in[0] = {output(rank).data, output(rank).num_elements * element};
-        break;
-      default: break;
+    const Slice part = slice_of(rank == root ? rank_ : rank);
+    std::byte* const data = call_->output + part.begin;
+    if (rank_ == root) {
+      p.out[0] = {data, part.num_bytes};
+    } else if (rank == root) {
+      p.in[0] = {data, part.num_bytes};
+    } else {
+      const Slice own = slice_of(rank_);
+      p.out[1] = {call_->output + own.begin, own.num_bytes};
+      p.in[1] = {data, part.num_bytes};
     }
   }
-  switch (call_->kind) {
-    case CollectiveKind::kAllGather:
-      plan_own_part(call_->input, output(rank_).data, output(rank_).num_elements * element);
-      break;
-    case CollectiveKind::kGather:
-      if (is_root) plan_own_part(call_->input, output(rank_).data, total);
-      break;
-    case CollectiveKind::kScatter:
-      if (is_root) plan_own_part(input(rank_).data, call_->output, total);
-      break;
-    case CollectiveKind::kReduceScatter: reduction_ = {input(rank_).data, call_->output, total}; break;
-    case CollectiveKind::kAllToAll:
-      plan_own_part(input(rank_).data, output(rank_).data,
-                    std::min(input(rank_).num_elements, output(rank_).num_elements) * element);
-      break;
-    default: break;
-  }
-}
-
-void NetworkBackend::plan_own_part(const std::byte* from, std::byte* to, int64_t num_bytes) {
-  own_part_ = from;
-  own_target_ = to;
-  own_bytes_ = from == to ? 0 : num_bytes;
-}
-
-void NetworkBackend::finish_alone() {
-  const Collective& c = *call_;
-  if (!c.moves_data) return;
-  if (c.kind == CollectiveKind::kAllReduce || c.kind == CollectiveKind::kReduce ||
-      c.kind == CollectiveKind::kReduceScatter) {
-    inputs_[0] = c.kind == CollectiveKind::kReduceScatter ? c.inputs[0].data : c.input;
-    primitives::reduce(c.op, c.dtype, inputs_, c.num_elements, c.output);
-    return;
-  }
-  if (c.kind == CollectiveKind::kBroadcast || c.kind == CollectiveKind::kBarrier) return;
-  plan_parts();
-  if (own_bytes_ > 0) std::memcpy(own_target_, own_part_, static_cast<size_t>(own_bytes_));
 }
 
 }}}  // namespace tandem::v0::distributed::network

@@ -65,9 +65,9 @@ bool NetworkBackend::move() {
   look_ahead();
   moved |= reduce_chunks();
   moved |= send_chunks();
-  if (own_bytes_ > 0) {
-    std::memcpy(own_target_, own_part_, static_cast<size_t>(own_bytes_));
-    own_bytes_ = 0;
+  if (own_part_) {
+    const auto [target, num_bytes] = *std::exchange(own_part_, std::nullopt);
+    if (num_bytes > 0) std::memcpy(target, call_->data_to(rank_), static_cast<size_t>(num_bytes));
     moved = true;
   }
   return moved;
