@@ -56,9 +56,9 @@ struct PostedPart {
 
 /// Progress of the rank in its collective. Each counter holds stamp(seq, completed rounds), so it only grows.
 struct alignas(kLine) Counters {
-  std::atomic<int64_t> staged{0};    ///< rounds of input in the ring
+  std::atomic<int64_t> staged{0};    ///< two-shot: rounds of input in the ring
   std::atomic<int64_t> produced{0};  ///< rounds of results, or of a sender's data, in the ring
-  std::atomic<int64_t> consumed{0};  ///< rounds of peers' results copied out
+  std::atomic<int64_t> consumed{0};  ///< rounds of peers' data or results taken out
 };
 
 inline constexpr int64_t stamp(int64_t seq, int64_t rounds) { return (seq << 24) | rounds; }

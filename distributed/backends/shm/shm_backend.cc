@@ -116,7 +116,6 @@ void ShmBackend::do_start(const Collective& collective) {
   buffer_index_ = static_cast<int>(++number_ & 1);
   num_bytes_ = collective.num_bytes();
   matched_ = 0;
-  staged_ = produced_ = consumed_ = 0;
   if (collective.kind == CollectiveKind::kAllToAll) post_parts();
   choose_path();
   if (is_tried()) store_tuner_.begin(num_bytes_);
@@ -161,14 +160,11 @@ Advance ShmBackend::step() {
       if (!matched) return Advance::kIdle;
       finish_slots();
       return Advance::kDone;
-    case Path::kOneShot: return step_one_shot();
-    case Path::kTwoShot:
-      // Stages nothing before all ranks have arrived: until then peers may read data of a one-shot all_reduce in that
-      // ring.
-      return matched ? step_two_shot() : Advance::kIdle;
+    case Path::kOneShot: return step_rounds();  // sends before the signatures are compared
+    case Path::kTwoShot:  // until all ranks have arrived, peers may read data of a one-shot all_reduce in that ring
     case Path::kExchange: break;
   }
-  return matched ? step_exchange() : Advance::kIdle;
+  return matched ? step_rounds() : Advance::kIdle;
 }
 
 bool ShmBackend::match_signatures() {

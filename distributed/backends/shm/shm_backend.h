@@ -61,9 +61,6 @@ class ShmBackend final : public Backend {
   /// The parts that the rank sends in an all_to_all, by receiver, then the parts that it expects, by sender.
   const PostedPart* parts(int rank) const;
 
-  /// Whether the counters of all peers have reached `rounds` rounds of this collective.
-  bool peers_passed(std::atomic<int64_t> Counters::*counter, int64_t rounds) const;
-
   void post_parts();
   void choose_path();
   /// Copies into a ring of this rank, with cached or non-temporal stores.
@@ -75,16 +72,12 @@ class ShmBackend final : public Backend {
   std::string describe_signature(int rank) const;
 
   using Stage = StreamingStoreTuner::Stage;
+  using Counter = std::atomic<int64_t> Counters::*;
 
   // Data flow: depends only on the signature (and the counts), so it is equal on all ranks.
-  bool contributes(int rank) const;
   bool sends(int rank) const;
-  bool takes(int rank) const;
-  bool combines() const;
   bool sends_to_each() const;
   int64_t part_bytes(int from, int to) const;
-  const std::byte* outgoing(int to) const;
-  std::byte* incoming(int from) const;
 
   int64_t slot_offset(int from, int to) const;
   void send_to_slot();
@@ -94,19 +87,24 @@ class ShmBackend final : public Backend {
     using Kind = CollectiveKind;
     return fills_rings_ && (call_->kind == Kind::kAllReduce || call_->kind == Kind::kReduceScatter);
   }
-  /// Runs a stage of that round, and measures it if is_tried().
-  void run(StreamingStoreTuner::Stage stage, int64_t round, FunctionRef<void()> body);
-  Advance step_one_shot();
-  Advance step_two_shot();
-  Advance step_exchange();
+  /// Runs the next round of that counter, and measures it if is_tried().
+  void run(Stage stage, Counter counter, FunctionRef<void(int64_t round)> body);
+  Advance step_rounds();
   void stage(int64_t round);
-  void reduce_one_shot(int64_t round);
   void reduce_round(int64_t round);
   void copy_results(int64_t round);
   void send_round(int64_t round);
   void take_round(int64_t round);
   bool is_missing(int rank) const;
-  /// Whether the rank can make progress, according to the counters of all ranks.
+  /// Rounds of this collective that the rank has completed.
+  int64_t rounds_of(int rank, Counter counter) const;
+  /// Whether all other ranks that take part have completed `rounds` rounds.
+  bool others_passed(int rank, Counter counter, int64_t rounds, bool (Collective::*takes_part)(int) const) const;
+  // Whether the rank can complete its next round of a counter, according to the counters of all ranks.
+  bool can_stage(int rank) const;
+  bool can_produce(int rank) const;
+  bool can_consume(int rank) const;
+  /// Whether the rank can make progress.
   bool can_move(int rank) const;
   /// Whether the rank has not slept for longer than a waiting rank would: it is stopped, dead, or does other work.
   bool is_silent(int rank) const;
@@ -123,11 +121,8 @@ class ShmBackend final : public Backend {
   };
   Block block(int64_t index, int64_t num_bytes) const;
   std::byte* staging(int rank, int64_t round, int reducer) const;
-  std::byte* one_shot_input(int rank, int64_t round) const;
   std::byte* results(int rank, int64_t round) const;
   std::byte* exchanged(int from, int to, int64_t round) const;
-  /// Whether the rank's counter has reached `rounds` rounds of this collective. Always true for this rank.
-  bool passed(int rank, std::atomic<int64_t> Counters::*counter, int64_t rounds) const;
 
   const ProcessGroupOptions options_;
   const int rank_;
@@ -153,9 +148,6 @@ class ShmBackend final : public Backend {
   int matched_ = 0;        // peers [0, matched_) have posted an equal signature
   int64_t block_bytes_ = 0;
   int64_t rounds_ = 0;
-  int64_t staged_ = 0;  // completed rounds of the three stages
-  int64_t produced_ = 0;
-  int64_t consumed_ = 0;
   bool fills_rings_ = false;
   std::vector<const std::byte*> inputs_;
 

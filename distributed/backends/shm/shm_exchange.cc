@@ -13,83 +13,79 @@ ShmBackend::Block ShmBackend::block(int64_t index, int64_t num_bytes) const {
   return {begin, std::min(block_bytes_, num_bytes - begin)};
 }
 
-bool ShmBackend::peers_passed(std::atomic<int64_t> Counters::*counter, int64_t rounds) const {
-  if (rounds <= 0) return true;
-  const int64_t wanted = stamp(number_, rounds);
-  for (int rank = 0; rank < size_; ++rank) {
-    if (rank != rank_ && (header(rank).counters.*counter).load(std::memory_order_seq_cst) < wanted) return false;
+// --- progress ---
+
+int64_t ShmBackend::rounds_of(int rank, Counter counter) const {
+  return std::max((header(rank).counters.*counter).load(std::memory_order_seq_cst) - stamp(number_, 0), int64_t{0});
+}
+
+bool ShmBackend::others_passed(int rank, Counter counter, int64_t rounds,
+                               bool (Collective::*takes_part)(int) const) const {
+  for (int other = 0; other < size_; ++other) {
+    if (other != rank && (call_->*takes_part)(other) && rounds_of(other, counter) < rounds) return false;
   }
   return true;
 }
 
-bool ShmBackend::passed(int rank, std::atomic<int64_t> Counters::*counter, int64_t rounds) const {
-  return rank == rank_ || rounds <= 0 ||
-         (header(rank).counters.*counter).load(std::memory_order_seq_cst) >= stamp(number_, rounds);
+bool ShmBackend::can_stage(int rank) const {
+  // A staging slot is free when its round is consumed by its rank: then all peers have produced that round, so they
+  // have read the slot.
+  const int64_t staged = rounds_of(rank, &Counters::staged);
+  return path_ == Path::kTwoShot && staged < rounds_ && staged < rounds_of(rank, &Counters::consumed) + tuning_.slots;
+}
+
+bool ShmBackend::can_produce(int rank) const {
+  const int64_t produced = rounds_of(rank, &Counters::produced);
+  if (!sends(rank) || produced == rounds_) return false;
+  const bool has_inputs =
+      path_ != Path::kTwoShot || (produced < rounds_of(rank, &Counters::staged) &&
+                                  others_passed(rank, &Counters::staged, produced + 1, &Collective::contributes));
+  return has_inputs && others_passed(rank, &Counters::consumed, produced + 1 - tuning_.slots, &Collective::takes);
+}
+
+bool ShmBackend::can_consume(int rank) const {
+  const int64_t consumed = rounds_of(rank, &Counters::consumed);
+  if (!call_->takes(rank)) return false;
+  // The result of an all_reduce may replace its input, which is sent before.
+  const int64_t limit = path_ == Path::kTwoShot   ? rounds_of(rank, &Counters::staged)
+                        : path_ == Path::kOneShot ? rounds_of(rank, &Counters::produced)
+                                                  : rounds_;
+  return consumed < limit && others_passed(rank, &Counters::produced, consumed + 1, &Collective::contributes);
 }
 
 bool ShmBackend::can_move(int rank) const {
-  if (path_ == Path::kNothing || path_ == Path::kSlots) return true;
-  using Counter = std::atomic<int64_t> Counters::*;
-  const auto rounds_of = [&](int of, Counter counter) {
-    return std::max((header(of).counters.*counter).load(std::memory_order_acquire) - stamp(number_, 0), int64_t{0});
-  };
-  const auto others_passed = [&](Counter counter, int64_t rounds, bool (ShmBackend::*takes_part)(int) const) {
-    for (int other = 0; other < size_; ++other) {
-      if (other == rank || (takes_part != nullptr && !(this->*takes_part)(other))) continue;
-      if (rounds_of(other, counter) < rounds) return false;
-    }
-    return true;
-  };
-  const int64_t staged = rounds_of(rank, &Counters::staged);
-  const int64_t produced = rounds_of(rank, &Counters::produced);
-  const int64_t consumed = rounds_of(rank, &Counters::consumed);
-  const int64_t slots = tuning_.slots;
-  switch (path_) {
-    case Path::kOneShot:
-      return (staged < rounds_ && others_passed(&Counters::consumed, staged + 1 - slots, nullptr)) ||
-             (consumed < staged && others_passed(&Counters::staged, consumed + 1, nullptr));
-    case Path::kTwoShot:
-      return (staged < rounds_ && staged < consumed + slots) ||
-             (produced < staged && others_passed(&Counters::staged, produced + 1, nullptr) &&
-              others_passed(&Counters::consumed, produced + 1 - slots, nullptr)) ||
-             (consumed < staged && others_passed(&Counters::produced, consumed + 1, nullptr));
-    default:
-      return (sends(rank) && produced < rounds_ &&
-              others_passed(&Counters::consumed, produced + 1 - slots, &ShmBackend::takes)) ||
-             (takes(rank) && consumed < rounds_ &&
-              others_passed(&Counters::produced, consumed + 1, &ShmBackend::contributes));
+  return path_ == Path::kNothing || path_ == Path::kSlots || can_stage(rank) || can_produce(rank) || can_consume(rank);
+}
+
+Advance ShmBackend::step_rounds() {
+  bool moved = false;
+  if (can_stage(rank_)) {
+    run(Stage::kSend, &Counters::staged, [&](int64_t round) { stage(round); });
+    moved = true;
   }
+  if (can_produce(rank_)) {
+    if (path_ == Path::kTwoShot) {
+      run(Stage::kReduce, &Counters::produced, [&](int64_t round) { reduce_round(round); });
+    } else {
+      run(Stage::kSend, &Counters::produced, [&](int64_t round) { send_round(round); });
+    }
+    moved = true;
+  }
+  if (matched_ == size_ && can_consume(rank_)) {
+    run(Stage::kTake, &Counters::consumed,
+        [&](int64_t round) { path_ == Path::kTwoShot ? copy_results(round) : take_round(round); });
+    moved = true;
+  }
+  const bool has_sent = !sends(rank_) || rounds_of(rank_, &Counters::produced) == rounds_;
+  const bool has_taken = !call_->takes(rank_) || rounds_of(rank_, &Counters::consumed) == rounds_;
+  return has_sent && has_taken ? Advance::kDone : moved ? Advance::kMoved : Advance::kIdle;
 }
 
 // --- data flow ---
 
-bool ShmBackend::contributes(int rank) const {
-  switch (call_->kind) {
-    case CollectiveKind::kBarrier: return false;
-    case CollectiveKind::kBroadcast:
-    case CollectiveKind::kScatter: return rank == call_->root;
-    default: return true;
-  }
-}
-
-bool ShmBackend::takes(int rank) const {
-  switch (call_->kind) {
-    case CollectiveKind::kBarrier: return false;
-    case CollectiveKind::kBroadcast: return rank != call_->root;  // the root has the data already
-    case CollectiveKind::kReduce:
-    case CollectiveKind::kGather: return rank == call_->root;
-    default: return true;
-  }
-}
-
 bool ShmBackend::sends(int rank) const {
   const bool to_root = call_->kind == CollectiveKind::kReduce || call_->kind == CollectiveKind::kGather;
-  return size_ > 1 && contributes(rank) && !(to_root && rank == call_->root);
-}
-
-bool ShmBackend::combines() const {
-  return call_->kind == CollectiveKind::kAllReduce || call_->kind == CollectiveKind::kReduce ||
-         call_->kind == CollectiveKind::kReduceScatter;
+  return size_ > 1 && call_->contributes(rank) && !(to_root && rank == call_->root);
 }
 
 bool ShmBackend::sends_to_each() const {
@@ -105,16 +101,6 @@ int64_t ShmBackend::part_bytes(int from, int to) const {
     case CollectiveKind::kAllToAll: return parts(from)[to].num_elements * size_of(call_->dtype);
     default: return num_bytes_;
   }
-}
-
-const std::byte* ShmBackend::outgoing(int to) const {
-  return sends_to_each() ? call_->inputs[static_cast<size_t>(to)].data : call_->input;
-}
-
-std::byte* ShmBackend::incoming(int from) const {
-  const bool in_parts = call_->kind == CollectiveKind::kGather || call_->kind == CollectiveKind::kAllGather ||
-                        call_->kind == CollectiveKind::kAllToAll;
-  return in_parts ? call_->outputs[static_cast<size_t>(from)].data : call_->output;
 }
 
 void ShmBackend::choose_path() {
@@ -177,64 +163,39 @@ int64_t ShmBackend::slot_offset(int from, int to) const {
 void ShmBackend::send_to_slot() {
   if (!sends_to_each()) return copy_to_peer(slot(rank_), call_->input, part_bytes(rank_, rank_));
   for (int to = 0; to < size_; ++to) {
-    if (to != rank_) copy_to_peer(slot(rank_) + slot_offset(rank_, to), outgoing(to), part_bytes(rank_, to));
+    if (to != rank_) copy_to_peer(slot(rank_) + slot_offset(rank_, to), call_->data_to(to), part_bytes(rank_, to));
   }
 }
 
 void ShmBackend::finish_slots() {
-  if (!takes(rank_)) return;
-  if (combines()) {
-    if (size_ == 1) return copy_bytes(call_->output, outgoing(0), num_bytes_);
+  if (!call_->takes(rank_)) return;
+  if (is_reduction(call_->kind)) {
+    if (size_ == 1) return copy_bytes(call_->output, call_->data_to(0), num_bytes_);
     for (int from = 0; from < size_; ++from) {
-      inputs_[static_cast<size_t>(from)] = from == rank_ ? outgoing(rank_) : slot(from) + slot_offset(from, rank_);
+      inputs_[static_cast<size_t>(from)] =
+          from == rank_ ? call_->data_to(rank_) : slot(from) + slot_offset(from, rank_);
     }
     primitives::reduce(call_->op, call_->dtype, inputs_, call_->num_elements, call_->output);
     return;
   }
   for (int from = 0; from < size_; ++from) {
-    if (!contributes(from)) continue;
-    const std::byte* data = from == rank_ ? outgoing(rank_) : slot(from) + slot_offset(from, rank_);
-    copy_bytes(incoming(from), data, part_bytes(from, rank_));
+    if (!call_->contributes(from)) continue;
+    const std::byte* data = from == rank_ ? call_->data_to(rank_) : slot(from) + slot_offset(from, rank_);
+    copy_bytes(call_->data_from(from), data, part_bytes(from, rank_));
   }
 }
 
 // --- in rounds ---
 
-Advance ShmBackend::step_exchange() {
-  const bool sending = sends(rank_);
-  const bool taking = takes(rank_);
-  const auto all_takers_consumed = [&](int64_t rounds) {
-    for (int rank = 0; rank < size_; ++rank) {
-      if (takes(rank) && !passed(rank, &Counters::consumed, rounds)) return false;
-    }
-    return true;
-  };
-  const auto all_have_sent = [&](int64_t rounds) {
-    for (int rank = 0; rank < size_; ++rank) {
-      if (contributes(rank) && !passed(rank, &Counters::produced, rounds)) return false;
-    }
-    return true;
-  };
-  bool moved = false;
-  if (sending && produced_ < rounds_ && all_takers_consumed(produced_ + 1 - tuning_.slots)) {
-    run(Stage::kSend, produced_, [&] { send_round(produced_); });
-    notifier_.publish(own().counters.produced, stamp(number_, ++produced_));
-    moved = true;
-  }
-  if (taking && consumed_ < rounds_ && all_have_sent(consumed_ + 1)) {
-    run(Stage::kTake, consumed_, [&] { take_round(consumed_); });
-    notifier_.publish(own().counters.consumed, stamp(number_, ++consumed_));
-    moved = true;
-  }
-  if ((!sending || produced_ == rounds_) && (!taking || consumed_ == rounds_)) return Advance::kDone;
-  return moved ? Advance::kMoved : Advance::kIdle;
-}
-
 /// Address of the block that `to` reads from `from` in that round.
 std::byte* ShmBackend::exchanged(int from, int to, int64_t round) const {
   const int64_t blocks = sends_to_each() ? size_ - 1 : 1;
   const int64_t index = !sends_to_each() ? 0 : to < from ? to : to - 1;
-  return segment(from) + layout_.results + ((round % tuning_.slots) * blocks + index) * block_bytes_;
+  // Of a one-shot all_reduce, collectives with odd and even numbers use separate rings.
+  const size_t ring = path_ == Path::kOneShot
+                          ? layout_.staging + static_cast<size_t>(buffer_index_) * layout_.ring_bytes
+                          : layout_.results;
+  return segment(from) + ring + ((round % tuning_.slots) * blocks + index) * block_bytes_;
 }
 
 void ShmBackend::put(int64_t round, std::byte* out, const std::byte* in, int64_t num_bytes) const {
@@ -245,12 +206,14 @@ void ShmBackend::put(int64_t round, std::byte* out, const std::byte* in, int64_t
   }
 }
 
-void ShmBackend::run(StreamingStoreTuner::Stage stage, int64_t round, FunctionRef<void()> body) {
+void ShmBackend::run(Stage stage, Counter counter, FunctionRef<void(int64_t round)> body) {
+  const int64_t round = rounds_of(rank_, counter);
   if (is_tried()) {
-    store_tuner_.run(stage, round, block_bytes_, body);
+    store_tuner_.run(stage, round, block_bytes_, [&] { body(round); });
   } else {
-    body();
+    body(round);
   }
+  notifier_.publish(own().counters.*counter, stamp(number_, round + 1));
 }
 
 void ShmBackend::send_round(int64_t round) {
@@ -262,24 +225,66 @@ void ShmBackend::send_round(int64_t round) {
   for (int to = 0; to < size_; ++to) {
     if (to == rank_) continue;
     const Block b = block(round, part_bytes(rank_, to));
-    if (b.num_bytes > 0) put(round, exchanged(rank_, to, round), outgoing(to) + b.begin, b.num_bytes);
+    if (b.num_bytes > 0) put(round, exchanged(rank_, to, round), call_->data_to(to) + b.begin, b.num_bytes);
   }
 }
 
 void ShmBackend::take_round(int64_t round) {
   const auto read_from = [&](int from, int64_t begin) {
-    return from == rank_ ? outgoing(rank_) + begin : exchanged(from, rank_, round);
+    return from == rank_ ? call_->data_to(rank_) + begin : exchanged(from, rank_, round);
   };
-  if (combines()) {
+  if (is_reduction(call_->kind)) {
     const Block b = block(round, num_bytes_);
     for (int from = 0; from < size_; ++from) inputs_[static_cast<size_t>(from)] = read_from(from, b.begin);
     primitives::reduce(call_->op, call_->dtype, inputs_, b.num_bytes / size_of(call_->dtype), call_->output + b.begin);
     return;
   }
   for (int from = 0; from < size_; ++from) {
-    if (!contributes(from)) continue;
+    if (!call_->contributes(from)) continue;
     const Block b = block(round, part_bytes(from, rank_));
-    if (b.num_bytes > 0) copy_bytes(incoming(from) + b.begin, read_from(from, b.begin), b.num_bytes);
+    if (b.num_bytes > 0) copy_bytes(call_->data_from(from) + b.begin, read_from(from, b.begin), b.num_bytes);
+  }
+}
+
+// --- two-shot all_reduce ---
+
+std::byte* ShmBackend::staging(int rank, int64_t round, int reducer) const {
+  return segment(rank) + layout_.staging + ((round % tuning_.slots) * size_ + reducer) * block_bytes_;
+}
+
+std::byte* ShmBackend::results(int rank, int64_t round) const {
+  return segment(rank) + layout_.results + (round % tuning_.slots) * block_bytes_;
+}
+
+void ShmBackend::stage(int64_t round) {
+  for (int reducer = 0; reducer < size_; ++reducer) {
+    if (reducer == rank_) continue;
+    const Block b = block(round * size_ + reducer, num_bytes_);
+    put(round, staging(rank_, round, reducer), call_->input + b.begin, b.num_bytes);
+  }
+}
+
+void ShmBackend::reduce_round(int64_t round) {
+  const Block b = block(round * size_ + rank_, num_bytes_);
+  for (int rank = 0; rank < size_; ++rank) {
+    inputs_[static_cast<size_t>(rank)] = rank == rank_ ? call_->input + b.begin : staging(rank, round, rank_);
+  }
+  // Reduces in tiles that are still in the L1 cache when they are sent.
+  constexpr int64_t kTileBytes = 8 << 10;
+  for (int64_t done = 0; done < b.num_bytes; done += kTileBytes) {
+    const int64_t num_bytes = std::min(kTileBytes, b.num_bytes - done);
+    std::byte* out = call_->output + b.begin + done;
+    primitives::reduce(call_->op, call_->dtype, inputs_, num_bytes / size_of(call_->dtype), out);
+    put(round, results(rank_, round) + done, out, num_bytes);
+    for (const std::byte*& input : inputs_) input += num_bytes;
+  }
+}
+
+void ShmBackend::copy_results(int64_t round) {
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_) continue;
+    const Block b = block(round * size_ + rank, num_bytes_);
+    copy_bytes(call_->output + b.begin, results(rank, round), b.num_bytes);
   }
 }
 
