@@ -2,10 +2,17 @@
 
 #include <utility>
 
+#include <tandem/distributed/rendezvous/failure_board.h>
+
 namespace tandem { inline namespace v0 { namespace distributed {
 
 void Backend::do_notify(const std::function<void()>&) {
   throw StateError(str(name(), ": cannot be combined with other backends in one group"));
+}
+
+void throw_peer_error(const ProcessGroupOptions& options, int rank, const std::string& reason) {
+  const int culprit = job_rank(options, rank);
+  throw GroupError(failure_text(" failed", culprit, reason), reason, culprit);
 }
 
 void throw_call_mismatch(const ProcessGroupOptions& options, RankCall one, RankCall other) {
@@ -13,7 +20,7 @@ void throw_call_mismatch(const ProcessGroupOptions& options, RankCall one, RankC
   if (job_rank(options, other.rank) < job_rank(options, one.rank)) std::swap(one, other);
   std::string text = "calls do not match across ranks";
   for (const RankCall& c : {one, other}) text += str("\n  rank ", job_rank(options, c.rank), "  ", c.call);
-  throw GroupError(": " + text, text, culprit);
+  throw GroupError(": " + text, text, culprit, {}, true);
 }
 
 void throw_parts_disagree(const ProcessGroupOptions& options, DType dtype, const RankCall& sender,

@@ -18,16 +18,23 @@ namespace tandem { inline namespace v0 { namespace distributed {
 /// `headline` is not empty, this rank's error is a MissingRanksError.
 class GroupError : public Error {
  public:
-  GroupError(const std::string& after_label, std::string reason, int culprit, std::string headline = {})
-      : Error(after_label), reason_(std::move(reason)), culprit_(culprit), headline_(std::move(headline)) {}
+  GroupError(const std::string& after_label, std::string reason, int culprit, std::string headline = {},
+             bool is_mismatch = false)
+      : Error(after_label),
+        reason_(std::move(reason)),
+        culprit_(culprit),
+        headline_(std::move(headline)),
+        is_mismatch_(is_mismatch) {}
   const std::string& reason() const { return reason_; }
   int culprit() const { return culprit_; }
   const std::string& headline() const { return headline_; }
+  bool is_mismatch() const { return is_mismatch_; }  ///< the reason shows two calls that do not match
 
  private:
   std::string reason_;
   int culprit_;
   std::string headline_;
+  bool is_mismatch_;
 };
 
 /// The last collective that a rank is known to have started.
@@ -135,6 +142,8 @@ std::string cpu_backend(const ProcessGroupOptions& options);
 [[gnu::weak]] std::unique_ptr<Backend> make_mpi_backend(const ProcessGroupOptions& options,
                                                         FunctionRef<std::unique_ptr<Backend>()> make_flat);
 
+/// Throws the GroupError for a rank that has sent what it should not.
+[[noreturn]] void throw_peer_error(const ProcessGroupOptions& options, int rank, const std::string& reason);
 /// A call of one rank of the group, formatted by describe_call.
 struct RankCall {
   int rank;

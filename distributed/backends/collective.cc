@@ -39,11 +39,11 @@ std::string describe_call(const Signature& s, const ShownShape& shape, std::stri
   return text;
 }
 
-std::string describe_call(const P2pRequest& t, int shown_peer, const ShownShape& shape, std::string_view file,
-                          uint32_t line) {
-  std::string text = str(t.sends ? "send" : "recv", " ", t.dtype, " ", to_string(shape), t.sends ? " to" : " from",
-                         " rank ", shown_peer, " tag ", t.tag);
-  if (!t.name.empty()) text += str(", '", t.name, "'");
+std::string describe_call(const MessageSignature& s, bool sends, int shown_peer, const ShownShape& shape,
+                          std::string_view name, std::string_view file, uint32_t line) {
+  std::string text = str(sends ? "send" : "recv", " ", s.dtype, " ", to_string(shape), sends ? " to" : " from",
+                         " rank ", shown_peer, " tag ", s.tag);
+  if (!name.empty()) text += str(", '", name, "'");
   text += str(", ", file, ":", line);
   return text;
 }

@@ -1,12 +1,15 @@
 // One operation as ProcessGroup passes it to a backend, and its description in errors. Private to distributed/.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <source_location>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <tandem/tensor/device.h>
@@ -122,19 +125,26 @@ struct Collective : Signature {
   std::byte* data_from(int from) const { return outputs.empty() ? output : outputs[static_cast<size_t>(from)].data; }
 };
 
-/// A message from one rank to another on row-major memory.
-///
-/// A message between two GPUs is direct: the backend matches it, compares its arguments and sets `direct`; other code
-/// transfers the data. If only one side's tensor is on a GPU, or both are on the same GPU, the backend transfers the
-/// data and first calls `stage` on the sides whose tensor is on a GPU.
-struct P2pRequest {
-  bool sends = false;
-  int peer = 0;  ///< rank of the group
+/// The arguments of a message that its two ranks compare.
+struct MessageSignature {
   int tag = 0;
   DType dtype = kFloat32;
   int64_t num_elements = 0;
   uint64_t name_hash = 0;
   uint64_t shape_hash = 0;
+
+  bool operator==(const MessageSignature&) const = default;
+  int64_t num_bytes() const { return num_elements * size_of(dtype); }
+};
+
+/// A message from one rank to another on row-major memory.
+///
+/// A message between two GPUs is direct: the backend matches it, compares its arguments and sets `direct`; other code
+/// transfers the data. If only one side's tensor is on a GPU, or both are on the same GPU, the backend transfers the
+/// data and first calls `stage` on the sides whose tensor is on a GPU.
+struct P2pRequest : MessageSignature {
+  bool sends = false;
+  int peer = 0;               ///< rank of the group
   std::byte* data = nullptr;  ///< only read if this rank sends
   /// Identity of the GPU of this side's tensor. 0: the tensor is in host memory, or has no elements. kNotDirect: it is
   /// on a GPU, but the message cannot be direct.
@@ -150,8 +160,6 @@ struct P2pRequest {
   bool done = false;    ///< set by the backend
   bool direct = false;  ///< set by the backend before `done`: both sides are on different GPUs
   bool failed = false;  ///< set by the backend if this message caused the error that it throws next
-
-  int64_t num_bytes() const { return num_elements * size_of(dtype); }
 };
 
 inline constexpr uint64_t kNotDirect = 1;  ///< value of P2pRequest::gpu
@@ -161,14 +169,35 @@ inline bool is_direct(uint64_t sender, uint64_t receiver) {
   return sender > kNotDirect && receiver > kNotDirect && sender != receiver;
 }
 
+/// Calls accept(receive, offer) for each posted receive, oldest first, for which there is an offer: the first one with
+/// its tag. Removes both before. Returns whether there was any.
+template <class Offers, class TagOf, class Accept>
+bool match_messages(std::deque<P2pRequest*>& posted, Offers& offers, const TagOf& tag_of, const Accept& accept) {
+  bool any = false;
+  for (size_t i = 0; i < posted.size() && !offers.empty();) {
+    P2pRequest& receive = *posted[i];
+    const auto found =
+        std::find_if(offers.begin(), offers.end(), [&](const auto& offer) { return tag_of(offer) == receive.tag; });
+    if (found == offers.end()) {
+      ++i;
+      continue;
+    }
+    const auto offer = std::move(*found);
+    offers.erase(found);
+    posted.erase(posted.begin() + static_cast<std::ptrdiff_t>(i));
+    accept(receive, offer);
+    any = true;
+  }
+  return any;
+}
+
 /// Describes a rank's call for mismatch errors: "all_reduce sum float32 [4, 3], 'fc1.weight', train.cc:12". `tensors`
 /// is as in Collective.
 std::string describe_call(const Signature& signature, const ShownShape& shape, std::string_view tensors,
                           std::string_view name, std::string_view file, uint32_t line);
-/// "send float32 [4, 3] to rank 2 tag 7, 'x', train.cc:12". Shape and call site are separate arguments because they may
-/// belong to another rank's message; those of `transfer` are not used.
-std::string describe_call(const P2pRequest& transfer, int shown_peer, const ShownShape& shape, std::string_view file,
-                          uint32_t line);
+/// "send float32 [4, 3] to rank 2 tag 7, 'x', train.cc:12".
+std::string describe_call(const MessageSignature& signature, bool sends, int shown_peer, const ShownShape& shape,
+                          std::string_view name, std::string_view file, uint32_t line);
 
 /// 64-bit hash of `name`; 0 if it is empty.
 uint64_t hash_name(std::string_view name);

@@ -292,8 +292,7 @@ void Executor::set_error(Operation& operation, const GroupError& error, int culp
                         : std::make_exception_ptr(MissingRanksError(error.headline(), text, own_job_rank(),
                                                                     error.culprit(), operation.number()));
   operation.ended = true;
-  const bool is_mismatch = error.what() == ": " + error.reason();
-  Failure failure{.culprit = culprit, .reason = error.reason(), .is_mismatch = is_mismatch};
+  Failure failure{.culprit = culprit, .reason = error.reason(), .is_mismatch = error.is_mismatch()};
   if (culprit != error.culprit()) failure.missing = error.culprit();
   fail_group(std::move(failure), true);
 }

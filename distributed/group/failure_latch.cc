@@ -44,7 +44,7 @@ GroupError Failure::error(const char* after_label) const {
   const std::string text = is_mismatch  ? str(": ", reason)
                            : is_joining ? str(after_label, "\n  ", reason)
                                         : failure_text(after_label, culprit, reason);
-  return {text, reason, culprit, headline};
+  return {text, reason, culprit, headline, is_mismatch};
 }
 
 std::optional<Failure> FailureLatch::Known::cause(const ProcessGroupOptions& options) const {

@@ -130,7 +130,8 @@ struct FlightRecorder::Entry {
   int64_t queued = 0;             ///< 0: when it was started
   int64_t number = 0;
   bool is_message = false, sends = false;
-  int peer = 0, tag = 0;
+  int peer = 0;
+  MessageSignature message;
   Signature signature;
   ShownShape shape;
   char tensors[96], name[64];
@@ -138,12 +139,7 @@ struct FlightRecorder::Entry {
 
   std::string call() const {
     if (!is_message) return describe_call(signature, shape, tensors, name, where.file_name(), where.line());
-    P2pRequest request;
-    request.sends = sends;
-    request.tag = tag;
-    request.dtype = signature.dtype;
-    request.name = name;
-    return describe_call(request, peer, shape, where.file_name(), where.line());
+    return describe_call(message, sends, peer, shape, name, where.file_name(), where.line());
   }
 };
 
@@ -196,8 +192,7 @@ void FlightRecorder::record(Message& message) {
   entry.is_message = true;
   entry.sends = message.transfer.sends;
   entry.peer = message.shown_peer;
-  entry.tag = message.transfer.tag;
-  entry.signature.dtype = message.transfer.dtype;
+  entry.message = message.transfer;
   entry.shape = message.transfer.shape;
   entry.where = message.transfer.where;
 }

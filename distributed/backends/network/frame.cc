@@ -32,6 +32,7 @@ class Writer {
   }
   /// Only the first `longest` bytes are sent.
   Writer& beginning(std::string_view text, size_t longest) { return this->text(text.substr(0, longest), longest); }
+  static int world_size() { return 0; }
   std::string take() { return payload_.take(); }
 
  private:
@@ -41,7 +42,7 @@ class Writer {
 /// Reads the fields of a frame. Throws IoError for a value that is out of range.
 class Reader {
  public:
-  explicit Reader(std::string_view payload) : payload_(payload) {}
+  Reader(std::string_view payload, int world_size) : world_size_(world_size), payload_(payload) {}
 
   template <class T>
   Reader& number(T& value, int64_t least = INT64_MIN, int64_t most = INT64_MAX, const char* error = nullptr) {
@@ -56,11 +57,16 @@ class Reader {
     return *this;
   }
   Reader& beginning(std::string& text, size_t longest) { return this->text(text, longest); }
+  int world_size() const { return world_size_; }
   void finish() const { payload_.finish(); }
 
  private:
+  const int world_size_;
   PayloadReader payload_;
 };
+
+template <class T, class Frame>
+concept SameAs = std::is_same_v<std::remove_const_t<T>, Frame>;
 
 constexpr const char* kNoEnumerator = "with an invalid enumerator";
 constexpr const char* kNegative = "with a negative count";
@@ -73,9 +79,9 @@ void list_shape(Io& io, Frame& shape) {
 }
 
 template <class Io, class Parts>
-void list_parts(Io& io, Parts& parts, int world_size) {
+void list_parts(Io& io, Parts& parts) {
   size_t count = parts.size();
-  io.number(count, 0, world_size, "with a list that is too long");
+  io.number(count, 0, io.world_size(), "with a list that is too long");
   if constexpr (!std::is_const_v<Parts>) parts.resize(count);
   for (auto& part : parts) io.number(part.num_elements).number(part.shape_hash);
 }
@@ -85,28 +91,28 @@ void list_place(Io& io, Frame& frame) {
   io.beginning(frame.name, kCallInfoText).beginning(frame.file, kCallInfoText).number(frame.line);
 }
 
-template <class Io, class Frame>
-void list_signature(Io& io, Frame& frame, int world_size) {
+template <class Io, SameAs<SignatureFrame> Frame>
+void list(Io& io, Frame& frame) {
   auto& s = frame.signature;
   io.number(frame.number).number(frame.seq);
   io.number(s.kind, 0, static_cast<int64_t>(CollectiveKind::kBarrier), kNoEnumerator);
   io.number(s.op, 0, static_cast<int64_t>(ReduceOp::kBitXor), kNoEnumerator);
   io.number(s.dtype, 0, static_cast<int64_t>(kFloat64), kNoEnumerator);
-  io.number(s.root, -1, world_size - 1, "with an invalid root rank");
+  io.number(s.root, -1, io.world_size() - 1, "with an invalid root rank");
   io.number(s.num_elements).number(s.name_hash).number(s.shape_hash);
   io.number(s.on_gpu, 0, 1, "with invalid device flags").number(s.in_list, 0, s.on_gpu, "with invalid device flags");
   list_shape(io, frame.shape);
   io.text(frame.tensors, kMaxShownTensors);
   list_place(io, frame);
-  list_parts(io, frame.sends, world_size);
-  list_parts(io, frame.expects, world_size);
+  list_parts(io, frame.sends);
+  list_parts(io, frame.expects);
   list_shape(io, frame.sent);
   list_shape(io, frame.expected);
   io.text(frame.data, kInlineBytes);
 }
 
-template <class Io, class Frame>
-void list_message(Io& io, Frame& frame) {
+template <class Io, SameAs<MessageFrame> Frame>
+void list(Io& io, Frame& frame) {
   io.number(frame.id).number(frame.tag).number(frame.dtype, 0, static_cast<int64_t>(kFloat64), kNoEnumerator);
   io.number(frame.num_elements, 0, INT64_MAX, kNegative);
   io.number(frame.name_hash).number(frame.shape_hash).number(frame.gpu);
@@ -115,23 +121,23 @@ void list_message(Io& io, Frame& frame) {
   io.text(frame.data, kInlineBytes);
 }
 
-template <class Io, class Frame>
-void list_answer(Io& io, Frame& frame) {
+template <class Io, SameAs<AnswerFrame> Frame>
+void list(Io& io, Frame& frame) {
   io.number(frame.id);
   io.number(frame.kind, 0, static_cast<int64_t>(AnswerFrame::Kind::kMismatch), kNoEnumerator);
-  if (frame.kind == AnswerFrame::Kind::kMismatch) list_message(io, frame.posted);
+  if (frame.kind == AnswerFrame::Kind::kMismatch) list(io, frame.posted);
 }
 
 template <class Frame>
-std::string written(void (*list)(Writer&, const Frame&), const Frame& frame) {
+std::string written(const Frame& frame) {
   Writer writer;
   list(writer, frame);
   return writer.take();
 }
 
 template <class Frame>
-Frame read(void (*list)(Reader&, Frame&), std::string_view payload) {
-  Reader reader(payload);
+Frame read(std::string_view payload, int world_size = 0) {
+  Reader reader(payload, world_size);
   Frame frame;
   list(reader, frame);
   reader.finish();
@@ -157,22 +163,14 @@ FrameHeader check_header(std::span<const std::byte> bytes, const Expected& expec
   return header;
 }
 
-std::string encode(const SignatureFrame& frame) {
-  Writer writer;
-  list_signature(writer, frame, 0);
-  return writer.take();
-}
-std::string encode(const MessageFrame& frame) { return written<MessageFrame>(list_message, frame); }
-std::string encode(const AnswerFrame& frame) { return written<AnswerFrame>(list_answer, frame); }
+std::string encode(const SignatureFrame& frame) { return written(frame); }
+std::string encode(const MessageFrame& frame) { return written(frame); }
+std::string encode(const AnswerFrame& frame) { return written(frame); }
 
 SignatureFrame decode_signature(std::string_view payload, int world_size) {
-  Reader reader(payload);
-  SignatureFrame frame;
-  list_signature(reader, frame, world_size);
-  reader.finish();
-  return frame;
+  return read<SignatureFrame>(payload, world_size);
 }
-MessageFrame decode_message(std::string_view payload) { return read<MessageFrame>(list_message, payload); }
-AnswerFrame decode_answer(std::string_view payload) { return read<AnswerFrame>(list_answer, payload); }
+MessageFrame decode_message(std::string_view payload) { return read<MessageFrame>(payload); }
+AnswerFrame decode_answer(std::string_view payload) { return read<AnswerFrame>(payload); }
 
 }}}  // namespace tandem::v0::distributed::network

@@ -77,13 +77,8 @@ struct SignatureFrame {
 };
 
 /// Offer of a message that a rank wants to send.
-struct MessageFrame {
-  uint64_t id = 0;  ///< number of the message among the sender's on this link
-  int64_t tag = 0;
-  DType dtype = kFloat32;
-  int64_t num_elements = 0;
-  uint64_t name_hash = 0;
-  uint64_t shape_hash = 0;
+struct MessageFrame : MessageSignature {
+  uint64_t id = 0;   ///< number of the message among the sender's on this link
   uint64_t gpu = 0;  ///< P2pRequest::gpu
   ShownShape shape;
   std::string name;

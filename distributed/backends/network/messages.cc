@@ -6,7 +6,6 @@
 
 #include <tandem/base/error.h>
 #include <tandem/distributed/backends/backend.h>
-#include <tandem/distributed/rendezvous/failure_board.h>
 
 namespace tandem { inline namespace v0 { namespace distributed::network {
 
@@ -22,11 +21,7 @@ bool is_in_offer(const P2pRequest& sent) { return is_in_offer(sent, sent.gpu); }
 
 MessageFrame frame_of(const P2pRequest& transfer) {
   MessageFrame frame;
-  frame.tag = transfer.tag;
-  frame.dtype = transfer.dtype;
-  frame.num_elements = transfer.num_elements;
-  frame.name_hash = transfer.name_hash;
-  frame.shape_hash = transfer.shape_hash;
+  static_cast<MessageSignature&>(frame) = transfer;
   frame.gpu = transfer.gpu;
   frame.shape = transfer.shape;
   frame.name = transfer.name;
@@ -36,12 +31,7 @@ MessageFrame frame_of(const P2pRequest& transfer) {
 }
 
 std::string describe(const MessageFrame& frame, bool sends, int shown_peer) {
-  P2pRequest transfer;
-  transfer.sends = sends;
-  transfer.tag = static_cast<int>(frame.tag);
-  transfer.dtype = frame.dtype;
-  transfer.name = frame.name;
-  return describe_call(transfer, shown_peer, frame.shape, frame.file, frame.line);
+  return describe_call(frame, sends, shown_peer, frame.shape, frame.name, frame.file, frame.line);
 }
 
 template <class List>
@@ -151,8 +141,7 @@ bool P2pMatcher::advance() {
       try {
         take_answer(rank, answer);
       } catch (const IoError& e) {
-        const int culprit = job_rank(options_, rank);
-        throw GroupError(failure_text(" failed", culprit, e.what()), e.what(), culprit);
+        throw_peer_error(options_, rank, e.what());
       }
       moved = true;
     }
@@ -165,30 +154,16 @@ bool P2pMatcher::advance() {
 /// Matches posted receives with offers. Messages with the same tag are matched in order.
 bool P2pMatcher::match(int rank) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
-  bool moved = false;
-  for (size_t i = 0; i < peer.posted.size() && !peer.offers.empty();) {
-    P2pRequest& transfer = *peer.posted[i];
-    const auto found = std::find_if(peer.offers.begin(), peer.offers.end(),
-                                    [&](const MessageFrame& offer) { return offer.tag == transfer.tag; });
-    if (found == peer.offers.end()) {
-      ++i;
-      continue;
-    }
-    const MessageFrame offer = std::move(*found);
-    peer.offers.erase(found);
-    peer.posted.erase(peer.posted.begin() + static_cast<std::ptrdiff_t>(i));
-    accept(rank, offer, transfer);
-    moved = true;
-  }
-  return moved;
+  return match_messages(
+      peer.posted, peer.offers, [](const MessageFrame& offer) { return offer.tag; },
+      [&](P2pRequest& transfer, const MessageFrame& offer) { accept(rank, offer, transfer); });
 }
 
 void P2pMatcher::accept(int rank, const MessageFrame& offer, P2pRequest& transfer) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   AnswerFrame answer;
   answer.id = offer.id;
-  if (offer.dtype != transfer.dtype || offer.num_elements != transfer.num_elements ||
-      offer.shape_hash != transfer.shape_hash || offer.name_hash != transfer.name_hash) {
+  if (offer != transfer) {
     answer.kind = Kind::kMismatch;
     answer.posted = frame_of(transfer);
     mesh_.link(rank).send(FrameType::kAnswer, encode(answer));
@@ -198,8 +173,7 @@ void P2pMatcher::accept(int rank, const MessageFrame& offer, P2pRequest& transfe
   const int64_t num_bytes = transfer.num_bytes();
   const bool has_data = is_in_offer(transfer, offer.gpu);
   if (static_cast<int64_t>(offer.data.size()) != (has_data ? num_bytes : 0)) {
-    const std::string reason = "gloo: received a message with a wrong data length";
-    throw GroupError(failure_text(" failed", job_rank(options_, rank), reason), reason, job_rank(options_, rank));
+    throw_peer_error(options_, rank, "gloo: received a message with a wrong data length");
   }
   transfer.number = static_cast<int64_t>(offer.id);
   transfer.direct = is_direct(offer.gpu, transfer.gpu);
@@ -240,9 +214,8 @@ bool P2pMatcher::send(int rank) {
 }
 
 void P2pMatcher::throw_mismatch(int from, const MessageFrame& sent, int to, const MessageFrame& posted) const {
-  const int sender = job_rank(options_, from);
-  const int receiver = job_rank(options_, to);
-  throw_call_mismatch(options_, {from, describe(sent, true, receiver)}, {to, describe(posted, false, sender)});
+  throw_call_mismatch(options_, {from, describe(sent, true, job_rank(options_, to))},
+                      {to, describe(posted, false, job_rank(options_, from))});
 }
 
 }}}  // namespace tandem::v0::distributed::network

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include <tandem/base/error.h>
-#include <tandem/distributed/rendezvous/failure_board.h>
 
 namespace tandem { inline namespace v0 { namespace distributed::network {
 
@@ -155,7 +154,7 @@ bool NetworkBackend::dispatch() {
     try {
       take_frame(frame);
     } catch (const IoError& e) {
-      fail(job_rank(options_, frame.peer), e.what());
+      throw_peer_error(options_, frame.peer, e.what());
     }
   }
   return any;
@@ -190,7 +189,7 @@ bool NetworkBackend::match_signatures() {
     Peer& p = peer(rank);
     if (!is_peer(rank) || p.matched || p.signatures.empty()) continue;
     const SignatureFrame& theirs = p.signatures.front();
-    if (theirs.number != number_) fail(job_rank(options_, rank), "gloo: received a signature out of order");
+    if (theirs.number != number_) throw_peer_error(options_, rank, "gloo: received a signature out of order");
     if (!(theirs.signature == own_.signature)) {
       throw_call_mismatch(options_, {rank_, call_of(own_)}, {rank, call_of(theirs)});
     }
@@ -255,10 +254,6 @@ std::vector<int> NetworkBackend::do_awaited() {
     if (owes_input || takes_nothing) causes.push_back(rank);
   }
   return causes.empty() ? missing : causes;
-}
-
-void NetworkBackend::fail(int culprit, const std::string& reason) const {
-  throw GroupError(failure_text(" failed", culprit, reason), reason, culprit);
 }
 
 void NetworkBackend::do_cancel() {

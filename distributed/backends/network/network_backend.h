@@ -128,7 +128,6 @@ class NetworkBackend final : public Backend {
   /// Whether this rank waits for data of `rank`, or `rank` has not taken data. If the rank `has_ended`, data that has
   /// arrived and has no memory yet is not missing.
   bool is_missing(int rank, bool has_ended = false);
-  [[noreturn]] void fail(int culprit, const std::string& reason) const;
 
   // plan.cc: which data each rank sends to each other rank
   void plan();

@@ -20,7 +20,7 @@ void NetworkBackend::open_streams() {
     Incoming& first = p.in[0];
     const bool is_inline = first.total <= static_cast<int64_t>(kInlineBytes);
     if (static_cast<int64_t>(data.size()) != (is_inline ? first.total : 0)) {
-      fail(job_rank(options_, rank), "gloo: received a signature with a wrong data length");
+      throw_peer_error(options_, rank, "gloo: received a signature with a wrong data length");
     }
     if (is_inline && first.base != nullptr) {
       std::memcpy(first.base, data.data(), data.size());

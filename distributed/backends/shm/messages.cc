@@ -9,27 +9,14 @@ namespace tandem { inline namespace v0 { namespace distributed::shm {
 namespace {
 
 void write_announcement(Announcement& out, const P2pRequest& transfer) {
-  out.num_elements = transfer.num_elements;
-  out.name_hash = transfer.name_hash;
-  out.shape_hash = transfer.shape_hash;
+  static_cast<MessageSignature&>(out) = transfer;
   out.gpu = transfer.gpu;
-  out.tag = transfer.tag;
-  out.dtype = transfer.dtype;
   write_call_info(out.call_info, transfer.shape, transfer.name, transfer.where);
 }
 
-bool agree(const Announcement& sent, const P2pRequest& posted) {
-  return sent.dtype == posted.dtype && sent.num_elements == posted.num_elements &&
-         sent.shape_hash == posted.shape_hash && sent.name_hash == posted.name_hash;
-}
-
 std::string describe(const Announcement& a, bool sends, int shown_peer) {
-  P2pRequest transfer;
-  transfer.sends = sends;
-  transfer.tag = a.tag;
-  transfer.dtype = a.dtype;
-  transfer.name = a.call_info.name;
-  return describe_call(transfer, shown_peer, a.call_info.shape, a.call_info.file, a.call_info.line);
+  const CallInfo& call = a.call_info;
+  return describe_call(a, sends, shown_peer, call.shape, call.name, call.file, call.line);
 }
 
 }  // namespace
@@ -208,29 +195,16 @@ bool P2pMatcher::match(int rank, Peer& peer) {
   const Channel& in = channel(rank, options_.rank);
   const int64_t announced = in.announced.load(std::memory_order_seq_cst);
   while (peer.num_seen < announced) peer.arrived.push_back(in.order[peer.num_seen++ % kMaxAnnounced]);
-  bool moved = false;
-  for (size_t i = 0; i < peer.posted.size() && !peer.arrived.empty();) {
-    P2pRequest& transfer = *peer.posted[i];
-    const auto found = std::find_if(peer.arrived.begin(), peer.arrived.end(),
-                                    [&](int32_t entry) { return in.entries[entry].tag == transfer.tag; });
-    if (found == peer.arrived.end()) {
-      ++i;
-      continue;
-    }
-    const int32_t entry = *found;
-    peer.arrived.erase(found);
-    peer.posted.erase(peer.posted.begin() + static_cast<std::ptrdiff_t>(i));
-    accept(rank, peer, entry, transfer);
-    moved = true;
-  }
-  return moved;
+  return match_messages(
+      peer.posted, peer.arrived, [&](int32_t entry) { return in.entries[entry].tag; },
+      [&](P2pRequest& transfer, int32_t entry) { accept(rank, peer, entry, transfer); });
 }
 
 void P2pMatcher::accept(int rank, Peer& peer, int32_t entry, P2pRequest& transfer) {
   const Announcement& sent = channel(rank, options_.rank).entries[entry];
   Inbox& own = inbox(options_.rank, rank);
   const int64_t number = sent.number;
-  if (!agree(sent, transfer)) {
+  if (sent != transfer) {
     write_announcement(own.refusing, transfer);
     notifier_.publish_to(rank, own.answers[entry], answer(number, Reply::kRefused));
     transfer.failed = true;
@@ -269,9 +243,8 @@ bool P2pMatcher::take_piece(int rank, Peer& peer) {
 }
 
 void P2pMatcher::throw_mismatch(int from, const Announcement& sent, int to, const Announcement& posted) const {
-  const int sender = job_rank(options_, from);
-  const int receiver = job_rank(options_, to);
-  throw_call_mismatch(options_, {from, describe(sent, true, receiver)}, {to, describe(posted, false, sender)});
+  throw_call_mismatch(options_, {from, describe(sent, true, job_rank(options_, to))},
+                      {to, describe(posted, false, job_rank(options_, from))});
 }
 
 }}}  // namespace tandem::v0::distributed::shm

@@ -102,14 +102,9 @@ struct SegmentHeader {
 inline constexpr int kMaxAnnounced = 128;  ///< messages of one pair that wait for a receive or for their data
 
 /// A message, as announced to its receiver.
-struct alignas(kLine) Announcement {
+struct alignas(kLine) Announcement : MessageSignature {
   int64_t number;  ///< number of the message in its pair, from 1
-  int64_t num_elements;
-  uint64_t name_hash;
-  uint64_t shape_hash;
-  uint64_t gpu;  ///< P2pRequest::gpu; if it is not 0, no data is stored with the announcement
-  int32_t tag;
-  DType dtype;
+  uint64_t gpu;    ///< P2pRequest::gpu; if it is not 0, no data is stored with the announcement
   CallInfo call_info;
 };
 
