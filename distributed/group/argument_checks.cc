@@ -97,38 +97,16 @@ void check_apart(const char* op, const Argument& a, const Part& a_part, const Ar
                " share memory; pass tensors that do not overlap", lines(a, b));
 }
 
-std::byte* memory_to_read(Operation& operation, const Tensor& tensor) {
+std::byte* memory_of(Operation& operation, const Tensor& tensor, bool reads, bool writes) {
   if (tensor.is_contiguous()) {
     operation.kept.push_back(tensor);
     return tensor.data_ptr();
   }
   const Tensor copy = empty(tensor.shape(), tensor.options());
   operation.kept.push_back(copy);
-  operation.before.push_back({tensor, copy});
+  if (reads) operation.before.push_back({tensor, copy});
+  if (writes) operation.after.push_back({copy, tensor});
   return copy.data_ptr();
-}
-
-std::byte* memory_to_write(Operation& operation, const Tensor& tensor) {
-  if (tensor.is_contiguous()) {
-    operation.kept.push_back(tensor);
-    return tensor.data_ptr();
-  }
-  const Tensor copy = empty(tensor.shape(), tensor.options());
-  operation.kept.push_back(copy);
-  operation.after.push_back({copy, tensor});
-  return copy.data_ptr();
-}
-
-std::byte* memory_to_update(Operation& operation, const Tensor& tensor) {
-  if (!tensor.is_contiguous()) {
-    const Tensor copy = empty(tensor.shape(), tensor.options());
-    operation.kept.push_back(copy);
-    operation.before.push_back({tensor, copy});
-    operation.after.push_back({copy, tensor});
-    return copy.data_ptr();
-  }
-  operation.kept.push_back(tensor);
-  return tensor.data_ptr();
 }
 
 void bump_versions(const char* op, std::span<const Tensor> results) {
@@ -150,10 +128,12 @@ std::chrono::milliseconds checked_timeout(const char* op, std::chrono::milliseco
 }
 
 void describe_collective(CollectiveOperation& operation, const ProcessGroupOptions& group, CollectiveKind kind,
-                         const Tensor& tensor, CollectiveOptions&& options) {
+                         const Tensor& tensor, CollectiveOptions&& options, int root, ReduceOp op) {
   Collective& c = operation.collective;
   operation.timeout = timeout_of(to_string(kind), options, group);
   c.kind = kind;
+  c.root = root;
+  c.op = op;
   c.name = std::move(options.name);
   c.name_hash = hash_name(c.name);
   c.where = options.where;

@@ -70,18 +70,15 @@ void check_apart(const char* op, const Argument& a, const Part& a_part, const Ar
 
 // --- row-major memory; the operation keeps it and makes the copies ---
 
-/// Memory to read the tensor from; a copy if the tensor is not row-major.
-std::byte* memory_to_read(Operation& operation, const Tensor& tensor);
-/// Memory for a result that is copied to the tensor afterwards, unless the tensor is row-major.
-std::byte* memory_to_write(Operation& operation, const Tensor& tensor);
-/// Memory for an argument that is read and written.
-std::byte* memory_to_update(Operation& operation, const Tensor& tensor);
+/// The memory of a tensor that the operation reads or writes; of a copy if the tensor is not row-major.
+std::byte* memory_of(Operation& operation, const Tensor& tensor, bool reads, bool writes);
 /// Marks the results as changed from the start of the operation on.
 void bump_versions(const char* op, std::span<const Tensor> results);
 
-/// Sets name, call site and timeout, and dtype, shape and count of `tensor`, which may be undefined.
+/// Sets the arguments, name, call site and timeout, and dtype, shape and count of `tensor`, which may be undefined.
 void describe_collective(CollectiveOperation& operation, const ProcessGroupOptions& group, CollectiveKind kind,
-                         const Tensor& tensor, CollectiveOptions&& options);
+                         const Tensor& tensor, CollectiveOptions&& options, int root = -1,
+                         ReduceOp op = ReduceOp::kSum);
 /// Checks that the timeout is not negative. Returns 0 (no timeout) also for a timeout that is too long for a clock.
 std::chrono::milliseconds checked_timeout(const char* op, std::chrono::milliseconds timeout);
 /// `options.timeout`, else the group's; 0 means no timeout.
@@ -90,22 +87,14 @@ std::chrono::milliseconds timeout_of(const char* op, const CollectiveOptions& op
 
 // --- operations; each is checked and complete except for its number ---
 
-void prepare_all_reduce(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& tensor,
-                        ReduceOp op, CollectiveOptions&& options);
+/// all_reduce, reduce or broadcast of one tensor. A collective without root has the root -1.
+void prepare_in_place(CollectiveOperation& operation, const ProcessGroupOptions& group, CollectiveKind kind,
+                      const Tensor& tensor, int root, ReduceOp op, CollectiveOptions&& options);
 void prepare_all_reduce_into(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
                              const Tensor& input, ReduceOp op, CollectiveOptions&& options);
-void prepare_reduce(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& tensor, int root,
-                    ReduceOp op, CollectiveOptions&& options);
-void prepare_broadcast(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& tensor, int root,
-                       CollectiveOptions&& options);
-void prepare_gather(CollectiveOperation& operation, const ProcessGroupOptions& group, const Outputs& outputs,
-                    const Tensor& input, int root, CollectiveOptions&& options);
-void prepare_all_gather(CollectiveOperation& operation, const ProcessGroupOptions& group, const Outputs& outputs,
-                        const Tensor& input, CollectiveOptions&& options);
-void prepare_scatter(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
-                     const Inputs& inputs, int root, CollectiveOptions&& options);
-void prepare_reduce_scatter(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
-                            const Inputs& inputs, ReduceOp op, CollectiveOptions&& options);
+/// gather or all_gather of `tensor`, or scatter or reduce_scatter into it.
+void prepare_parts(CollectiveOperation& operation, const ProcessGroupOptions& group, CollectiveKind kind,
+                   const Parts& parts, const Tensor& tensor, int root, ReduceOp op, CollectiveOptions&& options);
 void prepare_all_to_all(CollectiveOperation& operation, const ProcessGroupOptions& group, const Outputs& outputs,
                         const Inputs& inputs, CollectiveOptions&& options);
 void prepare_all_to_all_of_splits(CollectiveOperation& operation, const ProcessGroupOptions& group,
@@ -115,13 +104,11 @@ void prepare_barrier(CollectiveOperation& operation, const ProcessGroupOptions& 
 void prepare_message(Message& message, const char* op, const ProcessGroupOptions& group, const P2POp& what,
                      CollectiveOptions&& options);
 
-Collectives prepare_all_reduce_coalesced(const ProcessGroupOptions& group, const Tensors& tensors, ReduceOp op,
-                                         CollectiveOptions&& options);
-Collectives prepare_broadcast_coalesced(const ProcessGroupOptions& group, const Tensors& tensors, int root,
-                                        CollectiveOptions&& options);
-Collectives prepare_all_gather_coalesced(const ProcessGroupOptions& group, const Tensors& outputs,
-                                         const Tensors& inputs, CollectiveOptions&& options);
-Collectives prepare_reduce_scatter_coalesced(const ProcessGroupOptions& group, const Tensors& outputs,
-                                             const Tensors& inputs, ReduceOp op, CollectiveOptions&& options);
+/// all_reduce or broadcast.
+Collectives prepare_coalesced(const ProcessGroupOptions& group, CollectiveKind kind, const Tensors& tensors, int root,
+                              ReduceOp op, CollectiveOptions&& options);
+/// all_gather or reduce_scatter.
+Collectives prepare_coalesced(const ProcessGroupOptions& group, CollectiveKind kind, const Tensors& outputs,
+                              const Tensors& inputs, ReduceOp op, CollectiveOptions&& options);
 
 }}}  // namespace tandem::v0::distributed

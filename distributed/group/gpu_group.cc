@@ -240,7 +240,8 @@ std::shared_ptr<NcclBackend> GpuGroup::connect(Device device, const CollectiveOp
   }
   const Tensor all = empty({options_.world_size, row}, {kUInt8});
   CollectiveOperation gather;
-  prepare_all_gather(gather, options_, all, own, {.name = "NCCL's id", .timeout = timeout});
+  prepare_parts(gather, options_, CollectiveKind::kAllGather, Outputs(all), own, -1, ReduceOp::kSum,
+                {.name = "NCCL's id", .timeout = timeout});
   queue_->run(gather);
   NcclId shared;
   std::memcpy(shared.data(), all.data_ptr() + info_bytes, shared.size());

@@ -73,7 +73,8 @@ std::string describe_list(const Tensors& list) {
 /// Calls prepare(operation, pack, options) for each pack of the list. In addition to the fields of one operation, the
 /// signature compares the list's length and all dtypes and shapes.
 template <class Prepare>
-Collectives prepare_packs(const Tensors& list, CollectiveOptions&& options, const Prepare& prepare) {
+Collectives prepare_packs(const char* op, const Tensors& list, const Tensors& results, CollectiveOptions&& options,
+                          const Prepare& prepare) {
   if (!options.name.empty()) options.name += ", ";
   options.name += str(list.size(), list.size() == 1 ? " tensor" : " tensors");
   std::string shapes = options.name;
@@ -87,6 +88,7 @@ Collectives prepare_packs(const Tensors& list, CollectiveOptions&& options, cons
     c.name_hash = hash_name(shapes);
     c.tensors = shown;
   }
+  bump_versions(op, results);
   return operations;
 }
 
@@ -112,74 +114,44 @@ void check_lists(const char* op, const ProcessGroupOptions& group, const Tensors
 
 }  // namespace
 
-Collectives prepare_all_reduce_coalesced(const ProcessGroupOptions& group, const Tensors& tensors, ReduceOp op,
-                                         CollectiveOptions&& options) {
-  constexpr const char* kOp = "all_reduce_coalesced";
+Collectives prepare_coalesced(const ProcessGroupOptions& group, CollectiveKind kind, const Tensors& tensors, int root,
+                              ReduceOp op, CollectiveOptions&& options) {
+  const bool reduces = is_reduction(kind);
+  const char* const name = reduces ? "all_reduce_coalesced" : "broadcast_coalesced";
+  if (!reduces) check_rank(name, "root", root, group);
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Argument argument{"tensors", tensors[i], static_cast<int>(i)};
-    check_writable(kOp, argument, group);
-    check_same_device(kOp, argument, {"tensors", tensors[0], 0});
-    check_reduce_op(kOp, op, argument);
+    check_writable(name, argument, group);
+    check_same_device(name, argument, {"tensors", tensors[0], 0});
+    if (reduces) check_reduce_op(name, op, argument);
   }
   if (tensors.empty()) op = ReduceOp::kSum;  // valid for every dtype
-  Collectives operations = prepare_packs(tensors, std::move(options), [&](auto& operation, const Pack& pack, auto&& o) {
+  return prepare_packs(name, tensors, tensors, std::move(options), [&](auto& operation, const Pack& pack, auto&& o) {
     const Tensor flat = empty({pack.count}, pack.options);
-    prepare_all_reduce(operation, group, flat, op, std::move(o));
-    add_copies(operation, pack, &tensors, flat, &tensors, flat);
+    prepare_in_place(operation, group, kind, flat, root, op, std::move(o));
+    const Collective& c = operation.collective;
+    add_copies(operation, pack, c.contributes(group.rank) ? &tensors : nullptr, flat,
+               c.takes(group.rank) ? &tensors : nullptr, flat);
   });
-  bump_versions(kOp, tensors);
-  return operations;
 }
 
-Collectives prepare_broadcast_coalesced(const ProcessGroupOptions& group, const Tensors& tensors, int root,
-                                        CollectiveOptions&& options) {
-  constexpr const char* kOp = "broadcast_coalesced";
-  check_rank(kOp, "root", root, group);
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const Argument argument{"tensors", tensors[i], static_cast<int>(i)};
-    check_writable(kOp, argument, group);
-    check_same_device(kOp, argument, {"tensors", tensors[0], 0});
-  }
-  Collectives operations = prepare_packs(tensors, std::move(options), [&](auto& operation, const Pack& pack, auto&& o) {
-    const Tensor flat = empty({pack.count}, pack.options);
-    prepare_broadcast(operation, group, flat, root, std::move(o));
-    const bool sends = root == group.rank;
-    add_copies(operation, pack, sends ? &tensors : nullptr, flat, sends ? nullptr : &tensors, flat);
-  });
-  bump_versions(kOp, tensors);
-  return operations;
-}
-
-Collectives prepare_all_gather_coalesced(const ProcessGroupOptions& group, const Tensors& outputs,
-                                         const Tensors& inputs, CollectiveOptions&& options) {
-  constexpr const char* kOp = "all_gather_coalesced";
-  check_lists(kOp, group, outputs, inputs, true);
-  Collectives operations = prepare_packs(inputs, std::move(options), [&](auto& operation, const Pack& pack, auto&& o) {
-    const Tensor flat_input = empty({pack.count}, pack.options);
-    const Tensor flat_output = empty({group.world_size, pack.count}, pack.options);
-    prepare_all_gather(operation, group, flat_output, flat_input, std::move(o));
-    add_copies(operation, pack, &inputs, flat_input, &outputs, flat_output);
-  });
-  bump_versions(kOp, outputs);
-  return operations;
-}
-
-Collectives prepare_reduce_scatter_coalesced(const ProcessGroupOptions& group, const Tensors& outputs,
-                                             const Tensors& inputs, ReduceOp op, CollectiveOptions&& options) {
-  constexpr const char* kOp = "reduce_scatter_coalesced";
-  check_lists(kOp, group, outputs, inputs, false);
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    check_reduce_op(kOp, op, {"outputs", outputs[i], static_cast<int>(i)});
+Collectives prepare_coalesced(const ProcessGroupOptions& group, CollectiveKind kind, const Tensors& outputs,
+                              const Tensors& inputs, ReduceOp op, CollectiveOptions&& options) {
+  const bool reduces = is_reduction(kind);
+  const char* const name = reduces ? "reduce_scatter_coalesced" : "all_gather_coalesced";
+  check_lists(name, group, outputs, inputs, !reduces);
+  for (size_t i = 0; reduces && i < outputs.size(); ++i) {
+    check_reduce_op(name, op, {"outputs", outputs[i], static_cast<int>(i)});
   }
   if (outputs.empty()) op = ReduceOp::kSum;  // valid for every dtype
-  Collectives operations = prepare_packs(outputs, std::move(options), [&](auto& operation, const Pack& pack, auto&& o) {
-    const Tensor flat_output = empty({pack.count}, pack.options);
-    const Tensor flat_input = empty({group.world_size, pack.count}, pack.options);
-    prepare_reduce_scatter(operation, group, flat_output, flat_input, op, std::move(o));
-    add_copies(operation, pack, &inputs, flat_input, &outputs, flat_output);
+  const Tensors& smaller = reduces ? outputs : inputs;
+  return prepare_packs(name, smaller, outputs, std::move(options), [&](auto& operation, const Pack& pack, auto&& o) {
+    const Tensor one = empty({pack.count}, pack.options);
+    const Tensor all = empty({group.world_size, pack.count}, pack.options);
+    const Parts parts = reduces ? Parts(Inputs(all)) : Parts(Outputs(all));
+    prepare_parts(operation, group, kind, parts, one, -1, op, std::move(o));
+    add_copies(operation, pack, &inputs, reduces ? all : one, &outputs, reduces ? one : all);
   });
-  bump_versions(kOp, outputs);
-  return operations;
 }
 
 }}}  // namespace tandem::v0::distributed

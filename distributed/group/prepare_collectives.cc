@@ -11,27 +11,31 @@ namespace tandem { inline namespace v0 { namespace distributed {
 namespace {
 
 std::vector<Part> memory_of(Operation& operation, const Parts& parts, int world_size) {
-  const auto memory = parts.is_result ? memory_to_write : memory_to_read;
+  const auto memory = [&](const Tensor& tensor) {
+    return memory_of(operation, tensor, !parts.is_result, parts.is_result);
+  };
   std::vector<Part> result;
   if (parts.is_list) {
-    for (const Tensor& tensor : parts.tensors)
-      result.push_back({memory(operation, tensor), tensor.numel(), tensor.shape()});
+    for (const Tensor& tensor : parts.tensors) result.push_back({memory(tensor), tensor.numel(), tensor.shape()});
     return result;
   }
   const Tensor& tensor = parts.tensors[0];
   const int64_t count = tensor.numel() / world_size;
   Shape row = tensor.shape();
   row.erase(0);
-  std::byte* const begin = memory(operation, tensor);
+  std::byte* const begin = memory(tensor);
   for (int rank = 0; rank < world_size; ++rank) {
     result.push_back({begin + rank * count * size_of(tensor.dtype()), count, row});
   }
   return result;
 }
 
-/// Checks that all parts have the shape, dtype and device of `one`.
-void check_parts(const char* op, const Parts& parts, const Argument& one, const ProcessGroupOptions& group) {
+/// Checks that all parts have the dtype and device of `one`, and its shape, too. If `may_differ`, only this rank's part
+/// must have its shape. Returns whether all have.
+bool check_parts(const char* op, const Parts& parts, const Argument& one, const ProcessGroupOptions& group,
+                 bool may_differ) {
   const auto check = parts.is_result ? check_writable : check_argument;
+  bool are_equal = true;
   Shape wanted = one.tensor.shape();
   if (parts.is_list) {
     check_length(op, parts.name, parts.tensors.size(), group);
@@ -41,14 +45,14 @@ void check_parts(const char* op, const Parts& parts, const Argument& one, const 
   for (size_t i = 0; i < parts.tensors.size(); ++i) {
     check(op, parts.argument(i), group);
     check_alike(op, parts.argument(i), one);
-    check_shape(op, parts.argument(i), wanted, one);
+    if (!may_differ || static_cast<int>(i) == group.rank) check_shape(op, parts.argument(i), wanted, one);
+    are_equal &= parts.tensors[i].shape() == wanted;
   }
+  return are_equal;
 }
 
-/// On root: check_parts. On other ranks: checks that there are no parts.
-void check_parts_of_root(const char* op, const Parts& parts, const Argument& one, const ProcessGroupOptions& group,
-                         int root) {
-  if (root == group.rank) return check_parts(op, parts, one, group);
+/// Checks that a rank other than root has no parts.
+void check_no_parts(const char* op, const Parts& parts, int root) {
   if (!parts.is_list && parts.tensors[0].defined()) {
     refuse(op, parts.argument(0), str("undefined on ranks other than root ", root));
   }
@@ -90,18 +94,20 @@ void finish_all_to_all(CollectiveOperation& operation, const Parts& outputs, con
 
 }  // namespace
 
-void prepare_all_reduce(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& tensor,
-                        ReduceOp op, CollectiveOptions&& options) {
-  constexpr const char* kOp = "all_reduce";
+void prepare_in_place(CollectiveOperation& operation, const ProcessGroupOptions& group, CollectiveKind kind,
+                      const Tensor& tensor, int root, ReduceOp op, CollectiveOptions&& options) {
+  const char* const name = to_string(kind);
   const Argument argument{"tensor", tensor};
-  check_writable(kOp, argument, group);
-  check_reduce_op(kOp, op, argument);
-  describe_collective(operation, group, CollectiveKind::kAllReduce, tensor, std::move(options));
+  if (kind != CollectiveKind::kAllReduce) check_rank(name, "root", root, group);
+  check_writable(name, argument, group);  // on all ranks, so that all get the error
+  if (is_reduction(kind)) check_reduce_op(name, op, argument);
+  describe_collective(operation, group, kind, tensor, std::move(options), root, op);
   Collective& c = operation.collective;
-  c.op = op;
-  c.output = memory_to_update(operation, tensor);
-  c.input = c.output;
-  tensor.storage()->bump_version(kOp);
+  std::byte* const memory = memory_of(operation, tensor, c.contributes(group.rank), c.takes(group.rank));
+  c.input = memory;
+  if (kind == CollectiveKind::kReduce && root != group.rank) return;
+  c.output = memory;
+  tensor.storage()->bump_version(name);
 }
 
 void prepare_all_reduce_into(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
@@ -114,137 +120,58 @@ void prepare_all_reduce_into(CollectiveOperation& operation, const ProcessGroupO
   check_alike(kOp, out, in);
   check_shape(kOp, out, input.shape(), in);
   check_reduce_op(kOp, op, in);
-  describe_collective(operation, group, CollectiveKind::kAllReduce, input, std::move(options));
+  describe_collective(operation, group, CollectiveKind::kAllReduce, input, std::move(options), -1, op);
   Collective& c = operation.collective;
-  c.op = op;
-  std::byte* const memory = memory_to_read(operation, input);
+  std::byte* const memory = memory_of(operation, input, true, false);
   c.input = memory;
-  c.output = memory_to_write(operation, output);
+  c.output = memory_of(operation, output, false, true);
   check_apart(kOp, out, {c.output, c.num_elements}, in, {memory, c.num_elements}, true);
   output.storage()->bump_version(kOp);
 }
 
-void prepare_reduce(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& tensor, int root,
-                    ReduceOp op, CollectiveOptions&& options) {
-  constexpr const char* kOp = "reduce";
-  const Argument argument{"tensor", tensor};
-  check_rank(kOp, "root", root, group);
-  check_writable(kOp, argument, group);  // on all ranks, so that all get the error
-  check_reduce_op(kOp, op, argument);
-  describe_collective(operation, group, CollectiveKind::kReduce, tensor, std::move(options));
-  Collective& c = operation.collective;
-  c.op = op;
-  c.root = root;
-  if (root != group.rank) {
-    c.input = memory_to_read(operation, tensor);
-    return;
-  }
-  c.output = memory_to_update(operation, tensor);
-  c.input = c.output;
-  tensor.storage()->bump_version(kOp);
-}
-
-void prepare_broadcast(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& tensor, int root,
-                       CollectiveOptions&& options) {
-  constexpr const char* kOp = "broadcast";
-  check_writable(kOp, {"tensor", tensor}, group);
-  check_rank(kOp, "root", root, group);
-  describe_collective(operation, group, CollectiveKind::kBroadcast, tensor, std::move(options));
-  Collective& c = operation.collective;
-  c.root = root;
-  c.output = root == group.rank ? memory_to_read(operation, tensor) : memory_to_write(operation, tensor);
-  c.input = c.output;
-  tensor.storage()->bump_version(kOp);
-}
-
-void prepare_gather(CollectiveOperation& operation, const ProcessGroupOptions& group, const Outputs& outputs,
-                    const Tensor& input, int root, CollectiveOptions&& options) {
-  constexpr const char* kOp = "gather";
-  check_rank(kOp, "root", root, group);
-  const Argument in{"input", input};
-  check_argument(kOp, in, group);
-  check_parts_of_root(kOp, outputs, in, group, root);
-  describe_collective(operation, group, CollectiveKind::kGather, input, std::move(options));
-  Collective& c = operation.collective;
-  c.root = root;
-  std::byte* const memory = memory_to_read(operation, input);
-  c.input = memory;
-  if (root != group.rank) return;
-  c.outputs = memory_of(operation, outputs, group.world_size);
-  check_parts_apart(kOp, outputs, c.outputs, in, {memory, c.num_elements}, group.rank);
-  check_results_apart(kOp, outputs, c.outputs);
-  bump_versions(kOp, outputs.tensors);
-}
-
-void prepare_all_gather(CollectiveOperation& operation, const ProcessGroupOptions& group, const Outputs& outputs,
-                        const Tensor& input, CollectiveOptions&& options) {
-  constexpr const char* kOp = "all_gather";
-  const Argument in{"input", input};
-  check_argument(kOp, in, group);
-  bool equal = true;
-  if (outputs.is_list) {
-    check_length(kOp, outputs.name, outputs.tensors.size(), group);
-    for (size_t rank = 0; rank < outputs.tensors.size(); ++rank) {
-      check_writable(kOp, outputs.argument(rank), group);
-      check_alike(kOp, outputs.argument(rank), in);
-      equal &= outputs.tensors[rank].shape() == input.shape();
-    }
-    check_shape(kOp, outputs.argument(static_cast<size_t>(group.rank)), input.shape(), in);
-    if (!equal) {
-      // Inputs may differ between ranks. The name contains all shapes and is compared.
-      options.name += options.name.empty() ? "into" : " into";
-      for (const Tensor& output : outputs.tensors) options.name += str(" ", output.shape());
-    }
+void prepare_parts(CollectiveOperation& operation, const ProcessGroupOptions& group, CollectiveKind kind,
+                   const Parts& parts, const Tensor& tensor, int root, ReduceOp op, CollectiveOptions&& options) {
+  const char* const name = to_string(kind);
+  const bool has_root = kind == CollectiveKind::kGather || kind == CollectiveKind::kScatter;
+  const bool has_parts = !has_root || root == group.rank;
+  const Argument one{parts.is_result ? "input" : "output", tensor};
+  if (has_root) check_rank(name, "root", root, group);
+  parts.is_result ? check_argument(name, one, group) : check_writable(name, one, group);
+  // Inputs of an all_gather may differ between ranks. Then the name contains all shapes and is compared.
+  const bool may_differ = kind == CollectiveKind::kAllGather && parts.is_list;
+  bool are_equal = true;
+  if (has_parts) {
+    are_equal = check_parts(name, parts, one, group, may_differ);
   } else {
-    check_parts(kOp, outputs, in, group);
+    check_no_parts(name, parts, root);
   }
-  describe_collective(operation, group, CollectiveKind::kAllGather, input, std::move(options));
-  Collective& c = operation.collective;
-  if (!equal) c.shape_hash = 0;
-  c.in_list = c.on_gpu && outputs.is_list;
-  std::byte* const memory = memory_to_read(operation, input);
-  c.input = memory;
-  c.outputs = memory_of(operation, outputs, group.world_size);
-  check_parts_apart(kOp, outputs, c.outputs, in, {memory, c.num_elements}, group.rank);
-  check_results_apart(kOp, outputs, c.outputs);
-  c.num_elements = 0;
-  for (const Part& part : c.outputs) c.num_elements += part.num_elements;
-  bump_versions(kOp, outputs.tensors);
-}
-
-void prepare_scatter(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
-                     const Inputs& inputs, int root, CollectiveOptions&& options) {
-  constexpr const char* kOp = "scatter";
-  check_rank(kOp, "root", root, group);
-  const Argument out{"output", output};
-  check_writable(kOp, out, group);
-  check_parts_of_root(kOp, inputs, out, group, root);
-  describe_collective(operation, group, CollectiveKind::kScatter, output, std::move(options));
-  Collective& c = operation.collective;
-  c.root = root;
-  c.output = memory_to_write(operation, output);
-  if (root == group.rank) {
-    c.inputs = memory_of(operation, inputs, group.world_size);
-    check_parts_apart(kOp, inputs, c.inputs, out, {c.output, c.num_elements}, group.rank);
+  if (!are_equal) {
+    options.name += options.name.empty() ? "into" : " into";
+    for (const Tensor& output : parts.tensors) options.name += str(" ", output.shape());
   }
-  output.storage()->bump_version(kOp);
-}
-
-void prepare_reduce_scatter(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
-                            const Inputs& inputs, ReduceOp op, CollectiveOptions&& options) {
-  constexpr const char* kOp = "reduce_scatter";
-  const Argument out{"output", output};
-  check_writable(kOp, out, group);
-  check_parts(kOp, inputs, out, group);
-  check_reduce_op(kOp, op, out);
-  describe_collective(operation, group, CollectiveKind::kReduceScatter, output, std::move(options));
+  if (is_reduction(kind)) check_reduce_op(name, op, one);
+  describe_collective(operation, group, kind, tensor, std::move(options), root, op);
   Collective& c = operation.collective;
-  c.op = op;
-  c.in_list = c.on_gpu && inputs.is_list;
-  c.output = memory_to_write(operation, output);
-  c.inputs = memory_of(operation, inputs, group.world_size);
-  check_parts_apart(kOp, inputs, c.inputs, out, {c.output, c.num_elements}, group.rank);
-  output.storage()->bump_version(kOp);
+  c.in_list = c.on_gpu && parts.is_list && !has_root;
+  if (!are_equal) c.shape_hash = 0;
+  std::byte* const memory = memory_of(operation, tensor, parts.is_result, !parts.is_result);
+  if (parts.is_result) {
+    c.input = memory;
+  } else {
+    c.output = memory;
+  }
+  if (has_parts) {
+    std::vector<Part>& of_ranks = parts.is_result ? c.outputs : c.inputs;
+    of_ranks = memory_of(operation, parts, group.world_size);
+    check_parts_apart(name, parts, of_ranks, one, {memory, c.num_elements}, group.rank);
+    if (parts.is_result) check_results_apart(name, parts, of_ranks);
+    if (kind == CollectiveKind::kAllGather) {
+      c.num_elements = std::transform_reduce(of_ranks.begin(), of_ranks.end(), int64_t{0}, std::plus<>(),
+                                             [](const Part& part) { return part.num_elements; });
+    }
+    if (parts.is_result) bump_versions(name, parts.tensors);
+  }
+  if (!parts.is_result) tensor.storage()->bump_version(name);
 }
 
 void prepare_all_to_all(CollectiveOperation& operation, const ProcessGroupOptions& group, const Outputs& outputs,
@@ -315,8 +242,8 @@ void prepare_all_to_all_of_splits(CollectiveOperation& operation, const ProcessG
     }
     return parts;
   };
-  operation.collective.outputs = split(memory_to_write(operation, output), output_splits);
-  operation.collective.inputs = split(memory_to_read(operation, input), input_splits);
+  operation.collective.outputs = split(memory_of(operation, output, false, true), output_splits);
+  operation.collective.inputs = split(memory_of(operation, input, true, false), input_splits);
   finish_all_to_all(operation, Outputs(output), Inputs(input));
 }
 
@@ -351,7 +278,7 @@ void prepare_message(Message& message, const char* op, const ProcessGroupOptions
   t.name = std::move(options.name);
   t.name_hash = hash_name(t.name);
   t.where = options.where;
-  std::byte* const data = sends ? memory_to_read(message, what.tensor) : memory_to_write(message, what.tensor);
+  std::byte* const data = memory_of(message, what.tensor, sends, !sends);
   if (what.tensor.device().is_cpu() || t.num_elements == 0) {
     t.data = data;
   } else {

@@ -119,6 +119,11 @@ void ProcessGroupAccess::finish_gpu(ProcessGroup& group) { group.impl_->gpu->fin
 
 namespace {
 
+using Kind = CollectiveKind;
+
+constexpr int kNoRoot = -1;
+constexpr ReduceOp kNoOp = ReduceOp::kSum;
+
 void check_options(ProcessGroupOptions& options) {
   TANDEM_CHECK(ValueError, options.world_size >= 1 && options.rank >= 0 && options.rank < options.world_size,
                "ProcessGroup: rank ", options.rank, " is not in [0, ", options.world_size, ")");
@@ -188,55 +193,49 @@ const std::vector<int>& ProcessGroup::ranks() const { return impl_->ranks; }
   void ProcessGroup::name parameters { impl_->call(__VA_ARGS__); } \
   Work ProcessGroup::name##_async parameters { return impl_->call_async(__VA_ARGS__); }
 
-TANDEM_COLLECTIVE(all_reduce, (const Tensor& tensor, ReduceOp op, CollectiveOptions options), prepare_all_reduce,
-                  tensor, op, std::move(options))
-TANDEM_COLLECTIVE(all_reduce, (const Tensor& output, const Tensor& input, ReduceOp op, CollectiveOptions options),
+TANDEM_COLLECTIVE(all_reduce, (const Tensor& tensor, ReduceOp op, Options options), prepare_in_place, Kind::kAllReduce,
+                  tensor, kNoRoot, op, std::move(options))
+TANDEM_COLLECTIVE(all_reduce, (const Tensor& output, const Tensor& input, ReduceOp op, Options options),
                   prepare_all_reduce_into, output, input, op, std::move(options))
-TANDEM_COLLECTIVE(reduce, (const Tensor& tensor, int root, ReduceOp op, CollectiveOptions options), prepare_reduce,
-                  tensor, root, op, std::move(options))
-TANDEM_COLLECTIVE(broadcast, (const Tensor& tensor, int root, CollectiveOptions options), prepare_broadcast, tensor,
-                  root, std::move(options))
-TANDEM_COLLECTIVE(gather, (const Tensor& output, const Tensor& input, int root, CollectiveOptions options),
-                  prepare_gather, output, input, root, std::move(options))
-TANDEM_COLLECTIVE(gather,
-                  (const std::vector<Tensor>& outputs, const Tensor& input, int root, CollectiveOptions options),
-                  prepare_gather, outputs, input, root, std::move(options))
-TANDEM_COLLECTIVE(all_gather, (const Tensor& output, const Tensor& input, CollectiveOptions options),
-                  prepare_all_gather, output, input, std::move(options))
-TANDEM_COLLECTIVE(all_gather, (const std::vector<Tensor>& outputs, const Tensor& input, CollectiveOptions options),
-                  prepare_all_gather, outputs, input, std::move(options))
-TANDEM_COLLECTIVE(scatter, (const Tensor& output, const Tensor& input, int root, CollectiveOptions options),
-                  prepare_scatter, output, input, root, std::move(options))
-TANDEM_COLLECTIVE(scatter,
-                  (const Tensor& output, const std::vector<Tensor>& inputs, int root, CollectiveOptions options),
-                  prepare_scatter, output, inputs, root, std::move(options))
-TANDEM_COLLECTIVE(reduce_scatter, (const Tensor& output, const Tensor& input, ReduceOp op, CollectiveOptions options),
-                  prepare_reduce_scatter, output, input, op, std::move(options))
-TANDEM_COLLECTIVE(reduce_scatter,
-                  (const Tensor& output, const std::vector<Tensor>& inputs, ReduceOp op, CollectiveOptions options),
-                  prepare_reduce_scatter, output, inputs, op, std::move(options))
-TANDEM_COLLECTIVE(all_to_all, (const Tensor& output, const Tensor& input, CollectiveOptions options),
-                  prepare_all_to_all, output, input, std::move(options))
+TANDEM_COLLECTIVE(reduce, (const Tensor& tensor, int root, ReduceOp op, Options options), prepare_in_place,
+                  Kind::kReduce, tensor, root, op, std::move(options))
+TANDEM_COLLECTIVE(broadcast, (const Tensor& tensor, int root, Options options), prepare_in_place, Kind::kBroadcast,
+                  tensor, root, kNoOp, std::move(options))
+TANDEM_COLLECTIVE(gather, (const Tensor& output, const Tensor& input, int root, Options options), prepare_parts,
+                  Kind::kGather, Outputs(output), input, root, kNoOp, std::move(options))
+TANDEM_COLLECTIVE(gather, (const Tensors& outputs, const Tensor& input, int root, Options options), prepare_parts,
+                  Kind::kGather, Outputs(outputs), input, root, kNoOp, std::move(options))
+TANDEM_COLLECTIVE(all_gather, (const Tensor& output, const Tensor& input, Options options), prepare_parts,
+                  Kind::kAllGather, Outputs(output), input, kNoRoot, kNoOp, std::move(options))
+TANDEM_COLLECTIVE(all_gather, (const Tensors& outputs, const Tensor& input, Options options), prepare_parts,
+                  Kind::kAllGather, Outputs(outputs), input, kNoRoot, kNoOp, std::move(options))
+TANDEM_COLLECTIVE(scatter, (const Tensor& output, const Tensor& input, int root, Options options), prepare_parts,
+                  Kind::kScatter, Inputs(input), output, root, kNoOp, std::move(options))
+TANDEM_COLLECTIVE(scatter, (const Tensor& output, const Tensors& inputs, int root, Options options), prepare_parts,
+                  Kind::kScatter, Inputs(inputs), output, root, kNoOp, std::move(options))
+TANDEM_COLLECTIVE(reduce_scatter, (const Tensor& output, const Tensor& input, ReduceOp op, Options options),
+                  prepare_parts, Kind::kReduceScatter, Inputs(input), output, kNoRoot, op, std::move(options))
+TANDEM_COLLECTIVE(reduce_scatter, (const Tensor& output, const Tensors& inputs, ReduceOp op, Options options),
+                  prepare_parts, Kind::kReduceScatter, Inputs(inputs), output, kNoRoot, op, std::move(options))
+TANDEM_COLLECTIVE(all_to_all, (const Tensor& output, const Tensor& input, Options options), prepare_all_to_all, output,
+                  input, std::move(options))
+TANDEM_COLLECTIVE(all_to_all, (const Tensors& outputs, const Tensors& inputs, Options options), prepare_all_to_all,
+                  outputs, inputs, std::move(options))
 TANDEM_COLLECTIVE(all_to_all,
-                  (const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs, CollectiveOptions options),
-                  prepare_all_to_all, outputs, inputs, std::move(options))
-TANDEM_COLLECTIVE(all_to_all,
-                  (const Tensor& output, const Tensor& input, const std::vector<int64_t>& output_splits,
-                   const std::vector<int64_t>& input_splits, CollectiveOptions options),
+                  (const Tensor& output, const Tensor& input, const Splits& output_splits, const Splits& input_splits,
+                   Options options),
                   prepare_all_to_all_of_splits, output, input, output_splits, input_splits, std::move(options))
-TANDEM_COLLECTIVE(barrier, (CollectiveOptions options), prepare_barrier, std::move(options))
+TANDEM_COLLECTIVE(barrier, (Options options), prepare_barrier, std::move(options))
 
-TANDEM_COLLECTIVE(all_reduce_coalesced, (const std::vector<Tensor>& tensors, ReduceOp op, CollectiveOptions options),
-                  prepare_all_reduce_coalesced(impl_->options(), tensors, op, std::move(options)))
-TANDEM_COLLECTIVE(broadcast_coalesced, (const std::vector<Tensor>& tensors, int root, CollectiveOptions options),
-                  prepare_broadcast_coalesced(impl_->options(), tensors, root, std::move(options)))
-TANDEM_COLLECTIVE(all_gather_coalesced,
-                  (const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs, CollectiveOptions options),
-                  prepare_all_gather_coalesced(impl_->options(), outputs, inputs, std::move(options)))
+TANDEM_COLLECTIVE(all_reduce_coalesced, (const Tensors& tensors, ReduceOp op, Options options),
+                  prepare_coalesced(impl_->options(), Kind::kAllReduce, tensors, kNoRoot, op, std::move(options)))
+TANDEM_COLLECTIVE(broadcast_coalesced, (const Tensors& tensors, int root, Options options),
+                  prepare_coalesced(impl_->options(), Kind::kBroadcast, tensors, root, kNoOp, std::move(options)))
+TANDEM_COLLECTIVE(all_gather_coalesced, (const Tensors& outputs, const Tensors& inputs, Options options),
+                  prepare_coalesced(impl_->options(), Kind::kAllGather, outputs, inputs, kNoOp, std::move(options)))
 TANDEM_COLLECTIVE(reduce_scatter_coalesced,
-                  (const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs, ReduceOp op,
-                   CollectiveOptions options),
-                  prepare_reduce_scatter_coalesced(impl_->options(), outputs, inputs, op, std::move(options)))
+                  (const Tensors& outputs, const Tensors& inputs, ReduceOp op, Options options),
+                  prepare_coalesced(impl_->options(), Kind::kReduceScatter, outputs, inputs, op, std::move(options)))
 
 #undef TANDEM_COLLECTIVE
 
