@@ -142,9 +142,6 @@ Advance Executor::start_messages(Backend* backend) {
       if (backend == nullptr) continue;
       for (const CopyStep& copy : message.before) primitives::copy(copy.from, copy.to);
       backend->do_start_p2p(message.transfer);
-    } catch (const GroupError& e) {
-      fail(message, e, e.culprit());
-      result = Advance::kDone;
     } catch (...) {
       fail(message, std::current_exception());
       result = Advance::kDone;
@@ -297,13 +294,15 @@ void Executor::set_error(Operation& operation, const GroupError& error, int culp
   fail_group(std::move(failure), true);
 }
 
-/// Of an error that is not the group's: another rank's, if it is of a message between GPUs.
+/// An error that is not the group's is this rank's; or another rank's, if it is of a message between GPUs.
 void Executor::fail(Operation& operation, const std::exception_ptr& error) {
   operation.error = error;
   operation.ended = true;
   Failure failure{own_job_rank(), str(operation.title(), " threw an exception")};
   try {
     std::rethrow_exception(error);
+  } catch (const GroupError& e) {
+    return fail(operation, e, e.culprit());
   } catch (const CommError& e) {
     if (e.peer() >= 0) failure.culprit = e.peer();
     failure.reason = e.what();

@@ -110,7 +110,8 @@ void GroupQueue::wake() {
 void GroupQueue::run(Operation& operation) {
   std::unique_lock lock(mutex_);
   enqueue(borrow(operation), !has_work() && !has_executor_);
-  run_until(lock, operation, Clock::time_point::max());
+  run_until(
+      lock, [&] { return operation.done; }, Clock::time_point::max());
   lock.unlock();
   if (operation.error) std::rethrow_exception(operation.error);
   if (operation.join) operation.join();
@@ -144,20 +145,12 @@ Work GroupQueue::make_handle(const Operations& operations) {
   return last->promise->future();
 }
 
-Work GroupQueue::start(const Operations& operations) {
-  Work work = make_handle(operations);
-  queue({&operations, 1});
-  return work;
-}
+Work GroupQueue::start(const Operations& operations) { return std::move(start({&operations, 1}).front()); }
 
 std::vector<Work> GroupQueue::start(std::span<const Operations> calls) {
   std::vector<Work> works;
+  if (calls.empty()) return works;
   for (const Operations& operations : calls) works.push_back(make_handle(operations));
-  queue(calls);
-  return works;
-}
-
-void GroupQueue::queue(std::span<const Operations> calls) {
   {
     std::lock_guard lock(mutex_);
     // First: if no worker can be started, nothing is queued.
@@ -173,13 +166,15 @@ void GroupQueue::queue(std::span<const Operations> calls) {
   }
   for_worker_.notify_one();
   wake();  // the worker may wait for peers
+  return works;
 }
 
 // --- running ---
 
 void GroupQueue::wait(const Operation& operation, Clock::time_point until) {
   std::unique_lock lock(mutex_);
-  run_until(lock, operation, until);
+  run_until(
+      lock, [&] { return operation.done; }, until);
 }
 
 bool GroupQueue::progress() {
@@ -199,15 +194,8 @@ void GroupQueue::end_operations() {
                                         count == 1 ? " operation was" : " operations were", " queued")});
     lock.lock();
   }
-  while (has_work()) {
-    ++num_waiters_;
-    if (has_executor_) {
-      for_waiters_.wait(lock);
-    } else {
-      execute_blocking(lock, Clock::time_point::max());
-    }
-    --num_waiters_;
-  }
+  run_until(
+      lock, [&] { return !has_work(); }, Clock::time_point::max());
 }
 
 void GroupQueue::close() {
@@ -265,10 +253,10 @@ void GroupQueue::work() {
   }
 }
 
-/// Runs the group on this thread until `operation` is done or `until` has passed.
-void GroupQueue::run_until(std::unique_lock<std::mutex>& lock, const Operation& operation, Clock::time_point until) {
+/// Runs the group on this thread until is_over() or `until` has passed.
+void GroupQueue::run_until(std::unique_lock<std::mutex>& lock, FunctionRef<bool()> is_over, Clock::time_point until) {
   ++num_waiters_;
-  while (!operation.done) {
+  while (!is_over()) {
     if (!has_executor_) {
       if (!execute_blocking(lock, until)) break;
     } else if (until == Clock::time_point::max()) {

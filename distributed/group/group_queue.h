@@ -70,13 +70,12 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
 
  private:
   Work make_handle(const Operations& operations);
-  void queue(std::span<const Operations> calls);
 
   // --- with mutex_ held ---
   void enqueue(std::shared_ptr<Operation> operation, bool starts_now = false);
   void notify();
   bool has_work() const { return num_operations_ > 0; }
-  void run_until(std::unique_lock<std::mutex>& lock, const Operation& operation, Clock::time_point until);
+  void run_until(std::unique_lock<std::mutex>& lock, FunctionRef<bool()> is_over, Clock::time_point until);
   bool execute_blocking(std::unique_lock<std::mutex>& lock, Clock::time_point until);
   std::optional<Clock::time_point> execute_nonblocking(std::unique_lock<std::mutex>& lock);
   void acquire_executor(std::unique_lock<std::mutex>& lock);
