@@ -153,10 +153,8 @@ void GpuGroup::prepare(std::span<const std::shared_ptr<Message>> messages) {
   {
     std::lock_guard lock(mutex_);
     if (gpu_messages_ == nullptr) {
-      gpu_messages_ = std::make_shared<GpuMessages>(
-          options_, (*first)->gpu->tensor.device(),
-          GpuMessages::Hooks{.nccl_options = [this](Device device) { return nccl_options(device); },
-                             .wake = [this] { queue_->wake(); }});
+      gpu_messages_ = std::make_shared<GpuMessages>(options_, nccl_options((*first)->gpu->tensor.device()),
+                                                    [this] { queue_->wake(); });
     }
     shared = gpu_messages_;
   }
@@ -210,7 +208,7 @@ NcclBackend::Options GpuGroup::nccl_options(Device device) {
           .world_size = options_.world_size,
           .job_rank = executor_.own_job_rank(),
           .who = rank_label(options_),
-          .max_blocks = GpuBlocks::of_collectives(device),
+          .max_blocks = max_collective_blocks(device),
           .latch = executor_.latch(),
           .on_failure = [weak = weak_from_this()](const std::string& reason, int culprit) {
             const auto self = weak.lock();

@@ -7,7 +7,7 @@
 
 #include <tandem/base/env.h>
 #include <tandem/base/error.h>
-#include <tandem/distributed/backends/backend.h>
+#include <tandem/distributed/group/argument_checks.h>
 #include <tandem/distributed/group/gpu_report.h>
 #include <tandem/distributed/group/operation_watch.h>
 #include <tandem/tensor/factories.h>
@@ -55,21 +55,21 @@ int64_t key_of(const Message& message, bool leads) {
 // --- SerialThread ---
 
 void SerialThread::post(std::function<void()> f) {
-  if (!thread_.joinable()) thread_ = start_rank_thread([state = state_] { run(*state); });
+  if (!thread_.joinable()) thread_ = start_rank_thread([this] { run(); });
   {
-    std::lock_guard lock(state_->mutex);
-    state_->functions.push_back(std::move(f));
+    std::lock_guard lock(mutex_);
+    functions_.push_back(std::move(f));
   }
-  state_->changed.notify_one();
+  changed_.notify_one();
 }
 
-void SerialThread::run(State& state) {
-  std::unique_lock lock(state.mutex);
+void SerialThread::run() {
+  std::unique_lock lock(mutex_);
   for (;;) {
-    state.changed.wait(lock, [&] { return state.is_closed || !state.functions.empty(); });
-    if (state.functions.empty()) return;
-    std::function<void()> f = std::move(state.functions.front());
-    state.functions.pop_front();
+    changed_.wait(lock, [&] { return is_closed_ || !functions_.empty(); });
+    if (functions_.empty()) return;
+    std::function<void()> f = std::move(functions_.front());
+    functions_.pop_front();
     lock.unlock();
     f();
     f = nullptr;
@@ -79,21 +79,16 @@ void SerialThread::run(State& state) {
 
 void SerialThread::close() {
   {
-    std::lock_guard lock(state_->mutex);
-    state_->is_closed = true;
+    std::lock_guard lock(mutex_);
+    is_closed_ = true;
   }
-  state_->changed.notify_one();
-  if (!thread_.joinable()) return;
-  if (thread_.get_id() == std::this_thread::get_id()) {
-    thread_.detach();
-  } else {
-    thread_.join();
-  }
+  changed_.notify_one();
+  if (thread_.joinable()) thread_.join();
 }
 
-// --- GpuBlocks ---
+// --- thread blocks ---
 
-std::unique_ptr<GpuBlocks> GpuBlocks::reserve(Device device) {
+std::shared_ptr<const int> reserve_blocks(Device device) {
   if (env_string("NCCL_LAUNCH_ORDER_IMPLICIT").value_or("0") != "0") return nullptr;
   BlocksInUse& all = blocks_in_use();
   std::lock_guard lock(all.mutex);
@@ -103,27 +98,25 @@ std::unique_ptr<GpuBlocks> GpuBlocks::reserve(Device device) {
   const auto quarter = static_cast<unsigned int>(std::clamp(left / 4, 1, kMaxNcclBlocks));
   const auto count = static_cast<int>(std::bit_floor(quarter));  // NCCL rounds up
   used += count;
-  return std::unique_ptr<GpuBlocks>(new GpuBlocks(device, count));
+  return {new int(count), [&all, &used](const int* reserved) {
+            std::lock_guard lock(all.mutex);
+            used -= *reserved;
+            delete reserved;
+          }};
 }
 
-int GpuBlocks::of_collectives(Device device) { return std::min(half_of(device), kMaxNcclBlocks); }
-
-GpuBlocks::~GpuBlocks() {
-  BlocksInUse& all = blocks_in_use();
-  std::lock_guard lock(all.mutex);
-  all.count[device_.index] -= count_;
-}
+int max_collective_blocks(Device device) { return std::min(half_of(device), kMaxNcclBlocks); }
 
 // --- GpuMessage ---
 
 /// State of the direct messages between this rank and one other rank.
 struct GpuPair {
-  GpuPair(int peer_, bool leads_, std::unique_ptr<GpuBlocks> blocks_)
+  GpuPair(int peer_, bool leads_, std::shared_ptr<const int> blocks_)
       : peer(peer_), leads(leads_), blocks(std::move(blocks_)) {}
 
   const int peer;
   const bool leads;
-  const std::unique_ptr<GpuBlocks> blocks;  // null: no direct messages
+  const std::shared_ptr<const int> blocks;  // null: no direct messages
   SerialThread thread;                      // connects and launches; may wait for the other rank
   std::shared_ptr<NcclBackend> nccl;        // used by the thread
 
@@ -140,17 +133,16 @@ struct GpuPair {
   bool awaits_list = false;
 };
 
-GpuMessage::GpuMessage(const Tensor& tensor_, Message& message, std::byte* data)
-    : tensor(tensor_),
-      transfer{message.transfer.sends, data, message.transfer.num_elements, message.transfer.dtype,
-               cuda::Event(tensor_.device())},
-      kept(std::exchange(message.kept, {})),
-      before(std::exchange(message.before, {})),
-      after(std::exchange(message.after, {})),
-      title(message.title()),
-      shown_name(message.shown_name()),
-      timeout(message.timeout) {
-  transfer.ready.record(cuda::current_stream(tensor.device()));
+GpuMessage::GpuMessage(const Tensor& tensor_, Message& message, std::byte* data) : tensor(tensor_) {
+  const P2pRequest& t = message.transfer;
+  batch.transfers.push_back({t.sends, data, t.num_elements, t.dtype, cuda::Event(tensor.device())});
+  batch.transfers.back().ready.record(cuda::current_stream(tensor.device()));
+  batch.kept = std::exchange(message.kept, {});
+  batch.before = std::exchange(message.before, {});
+  batch.after = std::exchange(message.after, {});
+  batch.shown_title = message.title();
+  batch.shown = message.shown_name();
+  batch.timeout = message.timeout;
 }
 
 bool Message::is_complete() const { return gpu != nullptr ? gpu->is_complete() : transfer.done; }
@@ -161,8 +153,11 @@ void GpuMessage::join() const {
 
 // --- GpuMessages ---
 
-GpuMessages::GpuMessages(const ProcessGroupOptions& options, Device device, Hooks hooks)
-    : options_(options), device_(device), hooks_(std::move(hooks)), identity_(identity_of(device)) {}
+GpuMessages::GpuMessages(const ProcessGroupOptions& options, NcclBackend::Options nccl, std::function<void()> wake)
+    : options_(options),
+      nccl_options_(std::move(nccl)),
+      wake_(std::move(wake)),
+      identity_(identity_of(nccl_options_.device)) {}
 
 GpuMessages::~GpuMessages() { close(); }
 
@@ -170,23 +165,23 @@ GpuPair& GpuMessages::find_pair(int peer) {
   std::lock_guard lock(mutex_);
   std::unique_ptr<GpuPair>& pair = pairs_[peer];
   if (pair == nullptr) {
-    pair = std::make_unique<GpuPair>(peer, options_.rank < peer, GpuBlocks::reserve(device_));
+    pair = std::make_unique<GpuPair>(peer, options_.rank < peer, reserve_blocks(device()));
   }
   return *pair;
 }
 
 void GpuMessages::prepare(std::span<const std::shared_ptr<Message>> messages) {
-  std::map<int, std::shared_ptr<GpuMessageGroup>> groups;
+  std::map<int, std::shared_ptr<int>> unmatched;
   for (const auto& message : messages) {
     if (message->gpu == nullptr) continue;
     message->gpu->owner = this;
     message->gpu->pair = &find_pair(message->transfer.peer);
     message->transfer.gpu = message->gpu->pair->blocks != nullptr ? identity_ : kNotDirect;
     message->transfer.stage = [this, waiting = message.get()] { stage(*waiting); };
-    auto& group = groups[message->transfer.peer];
-    if (group == nullptr) group = std::make_shared<GpuMessageGroup>();
-    message->gpu->group = group;
-    ++group->expected;
+    auto& num_unmatched = unmatched[message->transfer.peer];
+    if (num_unmatched == nullptr) num_unmatched = std::make_shared<int>(0);
+    message->gpu->num_unmatched = num_unmatched;
+    ++*num_unmatched;
   }
 }
 
@@ -217,7 +212,7 @@ void GpuMessages::close() {
 /// Runs f on the thread. The executor notices when it is done.
 std::shared_ptr<GpuTask> GpuMessages::post(SerialThread& thread, std::function<void(GpuTask&)> f,
                                            std::shared_ptr<GpuTask> task) {
-  thread.post([task, f = std::move(f), wake = hooks_.wake] {
+  thread.post([task, f = std::move(f), wake = wake_] {
     try {
       f(*task);
     } catch (...) {
@@ -232,7 +227,7 @@ std::shared_ptr<GpuTask> GpuMessages::post(SerialThread& thread, std::function<v
 /// As P2pRequest::stage.
 void GpuMessages::stage(Message& message) {
   GpuMessage& m = *message.gpu;
-  --m.group->expected;
+  --*m.num_unmatched;
   m.host = empty(m.tensor.shape(), {m.tensor.dtype()});
   if (!message.transfer.sends) {
     message.transfer.data = m.host.data_ptr();
@@ -241,7 +236,7 @@ void GpuMessages::stage(Message& message) {
   }
   m.phase = GpuMessage::Phase::kCopyingOut;
   m.task = post(copies_, [self = message.gpu](GpuTask&) {
-    self->transfer.ready.synchronize();
+    self->batch.transfers[0].ready.synchronize();
     const cuda::StreamGuard on(cuda::side_stream(self->tensor.device(), 0));
     primitives::copy(self->tensor, self->host);
   });
@@ -289,7 +284,7 @@ bool GpuMessages::advance_one(Message& message) {
     case Phase::kMatching:
       if (!message.transfer.done) break;
       m.phase = Phase::kLaunching;
-      ++m.group->matched;
+      --*m.num_unmatched;
       m.pair->matched.push_back({key_of(message, m.pair->leads), message.gpu, Clock::now()});
       break;
     case Phase::kSending:
@@ -299,7 +294,7 @@ bool GpuMessages::advance_one(Message& message) {
       if (!message.transfer.done) break;
       m.phase = Phase::kCopyingIn;
       m.task = post(copies_, [self = message.gpu](GpuTask&) {
-        self->transfer.ready.synchronize();
+        self->batch.transfers[0].ready.synchronize();
         const cuda::Stream side = cuda::side_stream(self->tensor.device(), 0);
         const cuda::StreamGuard on(side);
         primitives::copy(self->host, self->tensor);
@@ -328,20 +323,10 @@ bool GpuMessages::advance_one(Message& message) {
 /// An internal message with a list of messages, from the leader to the follower.
 std::shared_ptr<Message> GpuMessages::list_message(const GpuPair& pair, bool sends, const Tensor& list) const {
   auto message = std::make_shared<Message>();
+  const P2POp::Kind kind = sends ? P2POp::Kind::kSend : P2POp::Kind::kRecv;
+  prepare_message(*message, "list", options_, {kind, list, pair.peer}, {.name = "messages between GPUs"});
   message->is_internal = true;
-  message->shown_peer = job_rank(options_, pair.peer);
-  message->kept.push_back(list);
-  P2pRequest& t = message->transfer;
-  t.sends = sends;
-  t.peer = pair.peer;
-  t.tag = kListTag;
-  t.dtype = kInt64;
-  t.num_elements = list.numel();
-  t.shape = list.shape();
-  t.shape_hash = hash_shape(t.shape);
-  t.name = "messages between GPUs";
-  t.name_hash = hash_name(t.name);
-  t.data = list.data_ptr();
+  message->transfer.tag = kListTag;
   return message;
 }
 
@@ -355,7 +340,7 @@ bool GpuMessages::lead(GpuPair& pair, std::vector<std::shared_ptr<Message>>& add
   int64_t* const numbers = list.data<int64_t>();
   std::vector<GpuPair::Entry> kept;
   for (GpuPair::Entry& entry : pair.matched) {
-    const bool is_whole = entry.message->group->matched >= entry.message->group->expected;
+    const bool is_whole = *entry.message->num_unmatched <= 0;
     if (messages.size() == kMaxListed || (!is_whole && now < entry.matched + kMaxBatchDelay)) {
       if (!is_whole) wake_at_ = std::min(wake_at_, entry.matched + kMaxBatchDelay);
       kept.push_back(std::move(entry));
@@ -423,18 +408,19 @@ bool GpuMessages::follow(GpuPair& pair, std::vector<std::shared_ptr<Message>>& a
 void GpuMessages::launch(GpuPair& pair, const Matched& messages, const std::shared_ptr<GpuTask>& task) {
   const auto batch = std::make_shared<MessageBatch>();
   const bool is_timed =
-      std::all_of(messages.begin(), messages.end(), [](const auto& m) { return m->timeout.count() > 0; });
+      std::all_of(messages.begin(), messages.end(), [](const auto& m) { return m->batch.timeout.count() > 0; });
   for (const auto& m : messages) {
-    batch->transfers.push_back(m->transfer);
-    std::move(m->kept.begin(), m->kept.end(), std::back_inserter(batch->kept));
-    std::move(m->before.begin(), m->before.end(), std::back_inserter(batch->before));
-    std::move(m->after.begin(), m->after.end(), std::back_inserter(batch->after));
-    if (is_timed) batch->timeout = std::max(batch->timeout, m->timeout);
-    batch->shown += str(batch->shown.empty() ? "" : ", ", m->shown_name);
+    MessageBatch& one = m->batch;
+    batch->transfers.push_back(std::move(one.transfers[0]));
+    std::move(one.kept.begin(), one.kept.end(), std::back_inserter(batch->kept));
+    std::move(one.before.begin(), one.before.end(), std::back_inserter(batch->before));
+    std::move(one.after.begin(), one.after.end(), std::back_inserter(batch->after));
+    if (is_timed) batch->timeout = std::max(batch->timeout, one.timeout);
+    batch->shown += str(batch->shown.empty() ? "" : ", ", one.shown);
     m->task = task;
     m->tensor = {};
   }
-  batch->shown_title = messages.front()->title;
+  batch->shown_title = messages.front()->batch.shown_title;
   if (messages.size() > 1) batch->shown_title += str(" and ", messages.size() - 1, " more");
   const auto connect_and_launch = [this, &pair, batch](GpuTask& running) {
     if (pair.nccl == nullptr) connect(pair, batch->timeout);
@@ -445,12 +431,11 @@ void GpuMessages::launch(GpuPair& pair, const Matched& messages, const std::shar
 
 /// Creates the communicator. Blocks until the other rank does so too.
 void GpuMessages::connect(GpuPair& pair, std::chrono::milliseconds timeout) {
-  NcclBackend::Options nccl_options = hooks_.nccl_options(device_);
-  const std::shared_ptr<FailureLatch> latch = nccl_options.latch;
+  NcclBackend::Options nccl_options = nccl_options_;
   nccl_options.rank = pair.leads ? 0 : 1;
   nccl_options.world_size = 2;
   nccl_options.is_ordered = false;
-  nccl_options.max_blocks = pair.blocks->count();
+  nccl_options.max_blocks = *pair.blocks;
   const Clock::time_point deadline = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
   const auto nccl = NcclBackend::join(std::move(nccl_options), *pair.id, deadline);
   pair.nccl = nccl;
@@ -458,7 +443,7 @@ void GpuMessages::connect(GpuPair& pair, std::chrono::milliseconds timeout) {
     std::lock_guard lock(mutex_);
     nccl_backends_.push_back(nccl);
   }
-  if (latch->is_failing()) nccl->abort_after(std::chrono::milliseconds(0));
+  if (nccl_options_.latch->is_failing()) nccl->abort_after(std::chrono::milliseconds(0));
 }
 
 }}}  // namespace tandem::v0::distributed

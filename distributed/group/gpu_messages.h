@@ -43,43 +43,27 @@ class SerialThread {
 
   /// Throws ResourceError if no thread can be started. `f` must not throw.
   void post(std::function<void()> f);
-  /// Returns when all functions have returned. Called by one of them, it only ends the thread after them.
+  /// Returns when all functions have returned. None of them calls it.
   void close();
 
  private:
-  struct State {
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::deque<std::function<void()>> functions;
-    bool is_closed = false;
-  };
-  static void run(State& state);
+  void run();
 
-  const std::shared_ptr<State> state_ = std::make_shared<State>();
+  std::mutex mutex_;  // guards functions_ and is_closed_
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> functions_;
+  bool is_closed_ = false;
   std::thread thread_;
 };
 
-/// Thread blocks of NCCL's message kernels that may run on a GPU at a time, as reserved by one pair of ranks. All
-/// reservations together leave half of the GPU to collectives, so that every launched NCCL kernel can run.
-class GpuBlocks {
- public:
-  /// Reserves a quarter of the blocks that are left, rounded down to a power of two, but at least one. Returns null if
-  /// none is left, or if NCCL orders all communicators of the GPU (NCCL_LAUNCH_ORDER_IMPLICIT): then a message could
-  /// wait for another one that its peer has not launched.
-  static std::unique_ptr<GpuBlocks> reserve(Device device);
-  /// Limit of the blocks of collectives.
-  static int of_collectives(Device device);
-  ~GpuBlocks();
-  GpuBlocks(const GpuBlocks&) = delete;
-  GpuBlocks& operator=(const GpuBlocks&) = delete;
-  int count() const { return count_; }
-
- private:
-  GpuBlocks(Device device, int count) : device_(device), count_(count) {}
-
-  const Device device_;
-  const int count_;
-};
+/// Reserves thread blocks of a GPU for NCCL's message kernels of one pair of ranks, until the result is destroyed: a
+/// quarter of those that are left, rounded down to a power of two, but at least one. Returns null if none is left, or
+/// if NCCL orders all communicators of the GPU (NCCL_LAUNCH_ORDER_IMPLICIT): then a message could wait for another one
+/// that its peer has not launched. All reservations together leave half of the GPU to collectives, so that every
+/// launched NCCL kernel can run.
+std::shared_ptr<const int> reserve_blocks(Device device);
+/// Limit of the thread blocks of collectives.
+int max_collective_blocks(Device device);
 
 struct GpuPair;
 class GpuMessages;
@@ -90,12 +74,6 @@ struct GpuTask {
   std::exception_ptr error;       ///< set before is_done
   std::shared_ptr<GpuWork> work;  ///< of a launch; set before is_done
   bool is_announced = true;       ///< false: the other rank has not received the list yet; used by the executor
-};
-
-/// Messages of one batch_isend_irecv to and from one rank, which the leader launches together if it can.
-struct GpuMessageGroup {
-  int expected = 0;  ///< messages that may be direct
-  int matched = 0;   ///< direct messages
 };
 
 /// The part of a Message with a GPU tensor that other threads use too. Members are used by the group's executor (the
@@ -120,14 +98,12 @@ struct GpuMessage {
 
   Tensor tensor;  ///< released when a direct message is launched, or a staged one is complete
   // Constant after the message was queued.
-  GpuTransfer transfer;
-  TensorList kept;
-  std::vector<CopyStep> before, after;  ///< copies of a tensor that is not row-major
-  std::string title, shown_name;
-  std::chrono::milliseconds timeout;
+  MessageBatch batch;  ///< of this message alone; moved to the batch that is launched
   GpuMessages* owner = nullptr;
   GpuPair* pair = nullptr;
-  std::shared_ptr<GpuMessageGroup> group;  ///< null: not in a batch
+  /// Messages of the same batch_isend_irecv to and from the same rank that may be direct and are not matched yet. The
+  /// leader launches these messages together if it can.
+  std::shared_ptr<int> num_unmatched;
 
   Phase phase = Phase::kMatching;
   Tensor host;
@@ -139,20 +115,16 @@ struct GpuMessage {
 class GpuMessages {
  public:
   using Clock = NcclBackend::Clock;
-  /// Functions of the group. They may be called from any thread until close() has returned.
-  struct Hooks {
-    std::function<NcclBackend::Options(Device)> nccl_options;
-    std::function<void()> wake;  ///< the executor must look at the messages again
-  };
-
-  GpuMessages(const ProcessGroupOptions& options, Device device, Hooks hooks);
+  /// `nccl`: options of all communicators of this rank. wake(): the executor must look at the messages again; may be
+  /// called from any thread until close() has returned.
+  GpuMessages(const ProcessGroupOptions& options, NcclBackend::Options nccl, std::function<void()> wake);
   /// As close().
   ~GpuMessages();
   GpuMessages(const GpuMessages&) = delete;
   GpuMessages& operator=(const GpuMessages&) = delete;
 
   // --- thread-safe ---
-  Device device() const { return device_; }
+  Device device() const { return nccl_options_.device; }
   /// Completes the description of messages before they are queued. They belong to one batch. Some may have no GPU.
   void prepare(std::span<const std::shared_ptr<Message>> messages);
   std::vector<std::shared_ptr<NcclBackend>> nccl_backends();
@@ -183,8 +155,8 @@ class GpuMessages {
   void connect(GpuPair& pair, std::chrono::milliseconds timeout);
 
   const ProcessGroupOptions options_;
-  const Device device_;
-  const Hooks hooks_;
+  const NcclBackend::Options nccl_options_;
+  const std::function<void()> wake_;
   const uint64_t identity_;  // of the GPU, as in P2pRequest::gpu
   SerialThread copies_;      // copies staged data; may wait for the GPU, but never for other ranks' calls
 
