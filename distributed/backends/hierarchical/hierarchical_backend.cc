@@ -29,19 +29,16 @@ HierarchicalBackend::HierarchicalBackend(const ProcessGroupOptions& options, con
       layout_(layout),
       link_(backends.link),
       tuning_(tuning),
-      inside_(options_inside(options, layout).ranks),
       host_(layout.host_of(options.rank)),
       local_rank_(layout.local_rank(options.rank)),
-      local_size_(static_cast<int>(inside_.size())),
+      local_size_(static_cast<int>(members(host_).size())),
       local_(std::move(backends.local)),
       flat_(std::move(backends.flat)),
       cross_(std::move(backends.cross)) {
   // This rank sleeps in the local backend, which other processes wake. The other backends run on threads of this
   // process, so they can wake the local one.
   flat_->do_notify([this] { local_->do_wake(); });
-  if (cross_ == nullptr) return;
-  across_ = options_across(options, layout).ranks;
-  cross_->do_notify([this] { local_->do_wake(); });
+  if (cross_ != nullptr) cross_->do_notify([this] { local_->do_wake(); });
 }
 
 std::string HierarchicalBackend::describe() const {
@@ -60,18 +57,13 @@ void HierarchicalBackend::do_cancel() {
   if (cross_ != nullptr) cross_->do_cancel();
 }
 
-int HierarchicalBackend::place_in(const std::vector<int>& members, int rank) const {
-  const auto found = std::find(members.begin(), members.end(), job_rank(options_, rank));
-  return found == members.end() ? -1 : static_cast<int>(found - members.begin());
-}
-
 const Backend::PeerEnd* HierarchicalBackend::do_peer_end(int rank) {
   const PeerEnd* const end = flat_->do_peer_end(rank);
   return end != nullptr && do_drain(rank) ? end : nullptr;
 }
 
 bool HierarchicalBackend::do_drain(int rank) {
-  const int local = place_in(inside_, rank), other = place_in(across_, rank);
+  const int local = rank_in_local(rank), other = rank_in_cross(rank);
   bool is_drained = flat_->do_drain(rank);
   if (local >= 0) is_drained &= local_->do_drain(local);
   if (other >= 0) is_drained &= cross_->do_drain(other);
@@ -81,7 +73,7 @@ bool HierarchicalBackend::do_drain(int rank) {
 /// A rank that waits for a rank which waits for `rank` fails with the group.
 bool HierarchicalBackend::do_needs(int rank) {
   if (!has_phases_ || !matched_) return flat_->do_needs(rank);
-  const int local = place_in(inside_, rank), other = place_in(across_, rank);
+  const int local = rank_in_local(rank), other = rank_in_cross(rank);
   return (local_runs_ && local >= 0 && local_->do_needs(local)) ||
          (cross_runs_ && other >= 0 && cross_->do_needs(other));
 }

@@ -79,8 +79,11 @@ class HierarchicalBackend final : public Backend {
     int64_t begin;
     int64_t count;
   };
-  /// The rank's place among inside_ or across_; -1: it is not one of them.
-  int place_in(const std::vector<int>& members, int rank) const;
+  // The rank's number in local_ and in cross_; -1: it is not one of their ranks.
+  int rank_in_local(int rank) const { return is_on_this_host(rank) ? layout_.local_rank(rank) : -1; }
+  int rank_in_cross(int rank) const {
+    return cross_ != nullptr && layout_.local_rank(rank) == local_rank_ ? layout_.host_of(rank) : -1;
+  }
   /// One chunk of the running collective.
   struct Piece : Range {
     int root;            ///< -1: none
@@ -118,11 +121,9 @@ class HierarchicalBackend final : public Backend {
   const HostLayout layout_;
   const std::string link_;
   const HostTuning tuning_;
-  const std::vector<int> inside_;  // ranks in the job of the ranks of this host
   const int host_;
   const int local_rank_;
   const int local_size_;
-  std::vector<int> across_;  // ranks in the job of the ranks of cross_
 
   // Buffers, kept for the next collective. The backends may still use them while they are destroyed.
   int64_t slot_bytes_ = 0;
