@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include <tandem/base/macros.h>
-#include <tandem/base/math.h>
 #include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 { namespace distributed::shm {

@@ -1,6 +1,5 @@
 #include <tandem/distributed/backends/shm/join.h>
 
-#include <poll.h>
 #include <sched.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -20,7 +19,6 @@
 #include <vector>
 
 #include <tandem/base/error.h>
-#include <tandem/distributed/backends/collective.h>
 #include <tandem/distributed/rendezvous/rendezvous.h>
 #include <tandem/distributed/rendezvous/wire.h>
 
@@ -28,7 +26,7 @@ namespace tandem { inline namespace v0 { namespace distributed::shm {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = Rendezvous::Clock;
 
 std::string random_token() { return wire::token_to_hex(wire::random_token()).substr(0, 32); }
 
@@ -92,25 +90,11 @@ std::shared_ptr<Mapping> join_threads(const ProcessGroupOptions& options, const 
 
 // --- ranks that are processes ---
 
-class Socket : public FileDescriptor {
- public:
-  using FileDescriptor::FileDescriptor;
-
-  /// Whether something can be read before `timeout` has passed.
-  bool wait_readable(std::chrono::milliseconds timeout) const {
-    pollfd entry = {get(), POLLIN, 0};
-    for (const auto deadline = Clock::now() + timeout;;) {
-      const int ready = poll(&entry, 1, milliseconds_until(deadline));
-      if (ready >= 0 || errno != EINTR) return ready > 0;
-    }
-  }
-
-  bool peer_is_same_user() const {
-    ucred peer = {};
-    socklen_t size = sizeof(peer);
-    return getsockopt(get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
-  }
-};
+bool peer_is_same_user(const FileDescriptor& socket) {
+  ucred peer = {};
+  socklen_t size = sizeof(peer);
+  return getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
+}
 
 /// First message of a joining rank, and the answer of rank 0.
 struct Hello {
@@ -123,7 +107,7 @@ constexpr std::chrono::milliseconds kAcceptPause{10};
 constexpr std::chrono::milliseconds kHelloTime{1000};
 constexpr size_t kMaxDescriptors = 250;  // the kernel's limit for one message is 253
 
-bool send_hello(const Socket& socket, const Hello& hello, const std::vector<int>& descriptors) {
+bool send_hello(const FileDescriptor& socket, const Hello& hello, const std::vector<int>& descriptors) {
   iovec part = {const_cast<Hello*>(&hello), sizeof(hello)};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxDescriptors)] = {};
   const size_t payload = sizeof(int) * descriptors.size();
@@ -140,7 +124,7 @@ bool send_hello(const Socket& socket, const Hello& hello, const std::vector<int>
   return sendmsg(socket.get(), &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(hello));
 }
 
-bool receive_hello(const Socket& socket, Hello& hello, std::vector<SharedFile>& descriptors) {
+bool receive_hello(const FileDescriptor& socket, Hello& hello, std::vector<SharedFile>& descriptors) {
   iovec part = {&hello, sizeof(hello)};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxDescriptors)] = {};
   msghdr message = {};
@@ -176,7 +160,7 @@ bool has_token(const Hello& hello, const std::string& token) {
 std::vector<SharedFile> exchange_as_host(const ProcessGroupOptions& options, SharedFile segment, SharedFile doorbells,
                                          Rendezvous& rendezvous) {
   // SEQPACKET: one message is one record, descriptors included.
-  Socket listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  FileDescriptor listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   // Binding to the bare family makes the kernel choose a free abstract name.
@@ -192,20 +176,21 @@ std::vector<SharedFile> exchange_as_host(const ProcessGroupOptions& options, Sha
 
   std::vector<SharedFile> files(static_cast<size_t>(options.world_size));
   files[0] = std::move(segment);
-  std::vector<Socket> peers;
+  std::vector<FileDescriptor> peers;
   while (peers.size() + 1 < files.size()) {
     std::vector<int> missing;
     for (size_t rank = 0; rank < files.size(); ++rank) {
       if (files[rank].fd() < 0) missing.push_back(static_cast<int>(rank));
     }
     if (!rendezvous.wait_readable(listener.get())) rendezvous.fail_for_missing(missing);
-    Socket peer(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    FileDescriptor peer(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (peer.get() < 0) std::this_thread::sleep_for(kAcceptPause);  // without a free descriptor it stays readable
     Hello hello;
     std::vector<SharedFile> received;
-    if (peer.get() < 0 || !peer.peer_is_same_user() || !peer.wait_readable(kHelloTime) ||
-        !receive_hello(peer, hello, received) || !has_token(hello, token) || received.size() != 1 || hello.rank < 1 ||
-        hello.rank >= options.world_size || files[static_cast<size_t>(hello.rank)].fd() >= 0) {
+    if (peer.get() < 0 || !peer_is_same_user(peer) ||
+        !rendezvous.wait_readable(peer.get(), Clock::now() + kHelloTime) || !receive_hello(peer, hello, received) ||
+        !has_token(hello, token) || received.size() != 1 || hello.rank < 1 || hello.rank >= options.world_size ||
+        files[static_cast<size_t>(hello.rank)].fd() >= 0) {
       continue;
     }
     files[static_cast<size_t>(hello.rank)] = std::move(received[0]);
@@ -214,7 +199,7 @@ std::vector<SharedFile> exchange_as_host(const ProcessGroupOptions& options, Sha
   files.push_back(std::move(doorbells));
   std::vector<int> descriptors;
   for (const SharedFile& file : files) descriptors.push_back(file.fd());
-  for (const Socket& peer : peers) send_hello(peer, make_hello(token, 0), descriptors);
+  for (const FileDescriptor& peer : peers) send_hello(peer, make_hello(token, 0), descriptors);
   return files;
 }
 
@@ -230,7 +215,7 @@ std::vector<SharedFile> exchange_with_rank_0(const ProcessGroupOptions& options,
   const std::string name = text.substr(first + 1, second - first - 1);
   const std::string token = text.substr(second + 1);
 
-  Socket host(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  FileDescriptor host(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path + 1, name.data(), std::min(name.size(), sizeof(address.sun_path) - 1));
@@ -240,7 +225,7 @@ std::vector<SharedFile> exchange_with_rank_0(const ProcessGroupOptions& options,
     rendezvous.throw_if_rank_ended();
     fail_to_join(options, str("cannot connect to the socket of rank 0: ", std::strerror(error)), 0);
   }
-  if (!host.peer_is_same_user()) fail_to_join(options, "the socket of rank 0 belongs to another user", 0);
+  if (!peer_is_same_user(host)) fail_to_join(options, "the socket of rank 0 belongs to another user", 0);
   const bool sent = send_hello(host, make_hello(token, options.rank), {segment.fd()});
   if (sent && !rendezvous.wait_readable(host.get())) rendezvous.fail_for_missing({0});
   Hello answer;

@@ -3,7 +3,6 @@
 
 #include <memory>
 
-#include <tandem/base/macros.h>
 #include <tandem/distributed/backends/shm/segment.h>
 #include <tandem/distributed/process_group_options.h>
 

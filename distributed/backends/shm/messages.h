@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <string>
 #include <vector>
 
 #include <tandem/distributed/backends/backend.h>

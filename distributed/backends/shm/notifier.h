@@ -1,11 +1,16 @@
 // Counters that peers poll, and the wake-up of sleeping peers. Private to distributed/backends/shm.
 #pragma once
 
-#include <atomic>
-#include <cstdint>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-#include <tandem/base/macros.h>
-#include <tandem/distributed/backends/shm/futex.h>
+#include <atomic>
+#include <chrono>
+#include <climits>
+#include <cstdint>
+#include <ctime>
+
 #include <tandem/distributed/backends/shm/segment.h>
 
 namespace tandem { inline namespace v0 { namespace distributed::shm {
@@ -18,7 +23,13 @@ class Notifier {
   void notify(int rank) const {
     std::atomic<uint32_t>& count = mapping_.doorbell(rank).count;
     count.fetch_add(1, std::memory_order_seq_cst);
-    futex_wake_all(count);
+    syscall(SYS_futex, &count, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  }
+  /// Sleeps while this rank's doorbell has the count `before`, for `timeout` at most; may return earlier.
+  void wait(uint32_t before, std::chrono::nanoseconds timeout) const {
+    const timespec relative = {static_cast<time_t>(timeout.count() / 1000000000),
+                               static_cast<long>(timeout.count() % 1000000000)};
+    syscall(SYS_futex, &mapping_.doorbell(rank_).count, FUTEX_WAIT, before, &relative, nullptr, 0);
   }
 
   /// Stores a counter of this rank that all peers poll, and wakes sleeping peers.

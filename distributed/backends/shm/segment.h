@@ -10,13 +10,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <source_location>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <tandem/base/macros.h>
 #include <tandem/distributed/backends/collective.h>
 #include <tandem/distributed/rendezvous/socket.h>
 

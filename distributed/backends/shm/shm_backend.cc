@@ -9,7 +9,6 @@
 
 #include <tandem/base/rank_context.h>
 #include <tandem/base/trace.h>
-#include <tandem/distributed/backends/shm/futex.h>
 #include <tandem/distributed/backends/shm/join.h>
 
 namespace tandem { inline namespace v0 { namespace distributed::shm {
@@ -70,7 +69,7 @@ void ShmBackend::do_sleep(FunctionRef<bool()> changed, Clock::time_point until) 
   const uint32_t before = count.load(std::memory_order_seq_cst);
   if (!changed()) {
     const auto left = until - Clock::now();
-    if (left > left.zero()) futex_wait(count, before, std::min<std::chrono::nanoseconds>(left, kLongestSleep));
+    if (left > left.zero()) notifier_.wait(before, std::min<std::chrono::nanoseconds>(left, kLongestSleep));
     if (count.load(std::memory_order_relaxed) == before) detect_deaths();
   }
   own().sleepers.fetch_sub(1, std::memory_order_seq_cst);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include <tandem/base/error.h>
+#include <tandem/base/math.h>
 #include <tandem/distributed/backends/shm/copy.h>
 #include <tandem/distributed/backends/shm/shm_backend.h>
 #include <tandem/tensor/reduce.h>

@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include <tandem/base/function_ref.h>
-#include <tandem/base/macros.h>
 
 namespace tandem { inline namespace v0 { namespace distributed::shm {
 
