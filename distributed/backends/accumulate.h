@@ -7,7 +7,6 @@
 #include <span>
 #include <vector>
 
-#include <tandem/distributed/process_group_options.h>
 #include <tandem/distributed/rendezvous/host_layout.h>
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/reduce_op.h>

@@ -2,7 +2,6 @@
 // Private to distributed/.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>

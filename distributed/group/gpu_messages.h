@@ -18,9 +18,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
-#include <string>
 #include <thread>
 #include <vector>
 

@@ -1,6 +1,5 @@
 // Checks the tensors of each collective, and prepares its operation.
 #include <numeric>
-#include <span>
 
 #include <tandem/distributed/group/argument_checks.h>
 #include <tandem/distributed/group/gpu_messages.h>

@@ -16,7 +16,6 @@
 #include <tandem/base/format.h>
 #include <tandem/distributed/backends/accumulate.h>
 #include <tandem/distributed/backends/backend.h>
-#include <tandem/distributed/rendezvous/failure_board.h>
 #include <tandem/distributed/rendezvous/rendezvous.h>
 #include <tandem/tensor/reduce.h>
 

@@ -15,7 +15,6 @@
 #include <utility>
 
 #include <tandem/base/error.h>
-#include <tandem/distributed/backends/backend.h>
 #include <tandem/distributed/rendezvous/drop_log.h>
 #include <tandem/distributed/rendezvous/failure_board.h>
 #include <tandem/distributed/rendezvous/wire.h>
