@@ -8,10 +8,10 @@
 #include <map>
 
 #include <tandem/base/error.h>
-#include <tandem/base/format.h>
 #include <tandem/distributed/group/operation_watch.h>
 #include <tandem/distributed/rendezvous/failure_board.h>
 #include <tandem/distributed/rendezvous/forwarding_store.h>
+#include <tandem/distributed/rendezvous/wire.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
@@ -33,20 +33,14 @@ class MonitoredBarrier {
   void run() {
     ForwardingStore::forget_keys(&store_, prefix(number_ - 2));  // by remove_previous()
     store_.set(arrival(number_, options_.rank), "1");
-    std::string outcome;
-    if (store_.add(prefix(number_) + "count", 1) == options_.world_size) {
-      outcome = give(kAllArrived);
-      remove_previous();
-    } else {
-      outcome = wait();
-    }
+    const bool is_last = store_.add(prefix(number_) + "count", 1) == options_.world_size;
+    const std::string outcome = is_last ? give(kAllArrived) : wait();
+    if (is_last) remove_previous();
     if (outcome == kAllArrived) return;
-    const size_t end = outcome.find('\n');
-    const std::string text = outcome.substr(end + 1);
-    const size_t begin = text.rfind(kMissing) + std::string_view(kMissing).size();
-    const int64_t first = parse_integer(text.substr(begin, text.find(',', begin) - begin)).value_or(-1);
-    throw MissingRanksError(outcome.substr(0, end), title_ + text, job_rank(options_, options_.rank),
-                            static_cast<int>(first));
+    wire::PayloadReader reader(outcome);
+    const auto first = static_cast<int>(reader.number());
+    const std::string headline = reader.text();
+    throw MissingRanksError(headline, title_ + reader.text(), job_rank(options_, options_.rank), first);
   }
 
  private:
@@ -54,7 +48,6 @@ class MonitoredBarrier {
 
   // Maximum time until the exit of a rank is detected.
   static constexpr std::chrono::milliseconds kSlice{100};
-  static constexpr const char* kMissing = "\n  missing: rank ";
 
   std::string prefix(int64_t number) const { return str("group/", options_.name, "/monitored_barrier/", number, "/"); }
   std::string arrival(int64_t number, int rank) const { return str(prefix(number), rank); }
@@ -77,7 +70,7 @@ class MonitoredBarrier {
       try {
         return store_.get_from(outcome_key(), options_.ranks, slice);
       } catch (const CommError& e) {
-        if (e.peer() >= 0) throw failure(failure_text(" failed", e.peer(), reason_of(e.peer())), e.peer());
+        if (e.peer() >= 0) throw failure(failure_text(" failed", e.peer(), ended()[e.peer()]), e.peer());
         if (Clock::now() < begin + slice) throw failure(str(" failed\n  ", e.what()), -1);
       }
       fail_for_missing(ends);
@@ -94,25 +87,24 @@ class MonitoredBarrier {
     }
   }
 
-  /// The headline, then the text after the title in the error of each rank.
+  /// kAllArrived, or the first missing rank, the headline, and the text after the title in the error of each rank.
   std::string time_out() {
-    std::string came;
-    std::string missing;
+    std::string arrived, missing;
     MissingRanks ranks = missing_ranks(options_, str("monitored_barrier ", number_), timeout_);
     for (int rank = 0; rank < options_.world_size; ++rank) {
+      const bool has_arrived = store_.contains({arrival(number_, rank)});
       const int shown = job_rank(options_, rank);
-      if (store_.contains({arrival(number_, rank)})) {
-        came += str(" ", shown);
-        ranks.waiting.push_back(shown);
-      } else {
-        missing += missing.empty() ? str(kMissing, shown) : str(", rank ", shown);
-        ranks.missing.push_back(shown);
-      }
+      (has_arrived ? ranks.waiting : ranks.missing).push_back(shown);
+      (has_arrived ? arrived : missing) +=
+          has_arrived ? str(" ", shown) : str(missing.empty() ? "" : ",", " rank ", shown);
     }
-    // All ranks have arrived during the loop.
-    if (missing.empty()) return kAllArrived;
-    return str(to_headline(ranks), "\n timed out after ", format_seconds(timeout_), "\n  arrived: ranks", came,
-               missing);
+    if (missing.empty()) return kAllArrived;  // during the loop
+    const std::string after = format_seconds(timeout_);
+    return wire::PayloadWriter()
+        .number(ranks.missing.front())
+        .text(to_headline(ranks))
+        .text(str(" timed out after ", after, "\n  arrived: ranks", arrived, "\n  missing:", missing))
+        .take();
   }
 
   /// The ranks of the job that the store knows to have ended, and the reasons.
@@ -122,8 +114,6 @@ class MonitoredBarrier {
     handle.remove();
     return found;
   }
-
-  std::string reason_of(int rank) { return ended()[rank]; }
 
   /// All ranks have arrived at this barrier, so no rank reads the keys of the previous one.
   void remove_previous() {
