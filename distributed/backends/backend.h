@@ -78,10 +78,7 @@ class Backend {
   /// collective runs; `next` must not be read after the call. If `input_is_ready`, its input may be read until `next`
   /// has completed or do_cancel has returned; only the collectives before it may still write that input. The backend
   /// must not access the other tensors of `next`.
-  virtual bool do_prefetch_signature(const Collective& next, bool input_is_ready) {
-    (void)next, (void)input_is_ready;
-    return false;
-  }
+  virtual bool do_prefetch_signature(const Collective& /*next*/, bool /*input_is_ready*/) { return false; }
   /// Makes progress without waiting, but not necessarily all possible progress. Throws GroupError when the signatures
   /// differ, or a peer sends what does not belong to the collective.
   virtual Advance do_advance() = 0;
@@ -106,16 +103,10 @@ class Backend {
     Clock::time_point when;
   };
   /// Null while data of `rank` may arrive. Otherwise do_advance can process all data that the rank has sent.
-  virtual const PeerEnd* do_peer_end(int rank) {
-    (void)rank;
-    return nullptr;
-  }
+  virtual const PeerEnd* do_peer_end(int /*rank*/) { return nullptr; }
   /// `rank` has ended, or will soon: receives what it has sent, even if no memory is posted for it. Returns whether
   /// nothing more can arrive.
-  virtual bool do_drain(int rank) {
-    (void)rank;
-    return true;
-  }
+  virtual bool do_drain(int /*rank*/) { return true; }
   /// How long data of a rank that has died may still arrive.
   virtual std::chrono::milliseconds arrival_time() const { return std::chrono::milliseconds(500); }
   /// Whether the running collective needs more of `rank` than has arrived.
