@@ -51,10 +51,6 @@ struct Handshake {
   size_t num_received = 0;  // bytes of `received`
 };
 
-struct FreeAddresses {
-  void operator()(addrinfo* list) const { freeaddrinfo(list); }
-};
-
 /// Starts to connect to "10.0.0.1 41234". Returns an empty descriptor and sets errno if that is not possible.
 FileDescriptor begin_connect(const std::string& address) {
   const size_t space = address.find(' ');
@@ -67,7 +63,7 @@ FileDescriptor begin_connect(const std::string& address) {
       getaddrinfo(address.substr(0, space).c_str(), address.substr(space + 1).c_str(), &hints, &list) != 0) {
     return {};
   }
-  const std::unique_ptr<addrinfo, FreeAddresses> owner(list);
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, freeaddrinfo);
   FileDescriptor socket(::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return {};
   if (connect(socket.get(), list->ai_addr, list->ai_addrlen) != 0 && errno != EINPROGRESS) return {};
@@ -78,7 +74,9 @@ class Connector {
  public:
   Connector(const ProcessGroupOptions& options, const Interface& interface, const std::string& token,
             Rendezvous& rendezvous)
-      : rank_(options.rank),
+      : options_(options),
+        interface_(interface),
+        rank_(options.rank),
         token_(token),
         rendezvous_(rendezvous),
         listener_(rank_ + 1 < options.world_size ? listen_on(interface.address, 0, "gloo") : FileDescriptor()),
@@ -113,11 +111,17 @@ class Connector {
     for (const auto& [descriptor, handshake] : handshakes_) {
       if (handshake.rank < 0) drop_log_.warn(handshake.other_end, "no token before all ranks had connected");
     }
-    Connections result;
-    result.missing = first_missing();
-    if (result.missing >= 0) result.error = errors_[static_cast<size_t>(result.missing)];
-    result.sockets = std::move(sockets_);
-    return result;
+    const int missing = first_missing();
+    if (missing < 0) return {std::move(sockets_), ""};
+    const int shown = job_rank(options_, missing);
+    if (Clock::now() >= rendezvous_.deadline()) {
+      fail_to_join(options_,
+                   str("rendezvous timed out after ", format_seconds(options_.timeout), "\n  rank ", shown,
+                       ": no connection over ", interface_.name, " (", interface_.address, ")"),
+                   missing);
+    }
+    const std::string& why = errors_[static_cast<size_t>(missing)];
+    return {{}, str("no connection to rank ", shown, why.empty() ? "" : ": ", why)};
   }
 
  private:
@@ -258,6 +262,8 @@ class Connector {
     handshakes_.erase(place);
   }
 
+  const ProcessGroupOptions& options_;
+  const Interface& interface_;
   const int rank_;
   const std::string& token_;
   Rendezvous& rendezvous_;

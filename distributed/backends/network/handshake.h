@@ -13,8 +13,7 @@ namespace tandem { inline namespace v0 { namespace distributed::network {
 
 struct Connections {
   std::vector<FileDescriptor> sockets;  ///< by rank; empty for this rank itself
-  int missing = -1;                     ///< the first rank without a connection; -1: none is missing
-  std::string error;                    ///< why it is missing
+  std::string error;                    ///< why one is missing; "" if none is
 };
 
 /// Connects this rank with every other rank of the group over `interface`; collective.
@@ -23,8 +22,8 @@ struct Connections {
 /// first send a message of fixed size with `token`, which only the ranks know. A connection without the token is closed
 /// and named in a warning. It never replaces a rank: a rank whose connection closes early connects again.
 ///
-/// `token` has 2 * wire::kTokenBytes characters. Stops waiting at the rendezvous' deadline or after 30 s, and returns a
-/// missing rank. Throws CommError if this rank cannot listen or another rank has ended.
+/// `token` has 2 * wire::kTokenBytes characters. Stops waiting after 30 s, and returns an error. Throws CommError at
+/// the rendezvous' deadline, or if this rank cannot listen or another rank has ended.
 Connections connect_ranks(const ProcessGroupOptions& options, const Interface& interface, const std::string& token,
                           Rendezvous& rendezvous);
 

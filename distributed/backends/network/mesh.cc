@@ -92,23 +92,11 @@ void Mesh::exchange_hosts(Rendezvous& rendezvous) {
 /// Returns when all ranks have opened all their connections.
 void Mesh::connect(Rendezvous& rendezvous, const std::string& token) {
   Connections connections = connect_ranks(options_, interface_, token, rendezvous);
-  const int missing = connections.missing;
-  std::string error;
-  if (missing < 0) {
-    try {
-      open(std::move(connections.sockets));
-    } catch (const IoError& e) {
-      error = e.what();
-    }
-  } else if (Clock::now() >= rendezvous.deadline()) {
-    fail_to_join(
-        options_,
-        str("rendezvous timed out after ", format_seconds(options_.timeout), "\n  rank ", job_rank(options_, missing),
-            ": no connection over ", interface_.name, " (", interface_.address, ")"),
-        missing);
-  } else {
-    error = str("no connection to rank ", job_rank(options_, missing), connections.error.empty() ? "" : ": ",
-                connections.error);
+  std::string& error = connections.error;
+  try {
+    if (error.empty()) open(std::move(connections.sockets));
+  } catch (const IoError& e) {
+    error = e.what();
   }
   const std::vector<std::string> errors = rendezvous.exchange("connected", error.empty() ? "ok" : error);
   for (int rank = 0; rank < options_.world_size; ++rank) {
@@ -153,6 +141,7 @@ bool Mesh::receive(bool waits) {
     receives_again_ = false;
     moved |= receive_once();
   }
+  if (moved) wake();
   return moved;
 }
 
@@ -183,14 +172,8 @@ bool Mesh::receive_once() {
   return moved;
 }
 
-bool Mesh::serve() {
-  const bool moved = receive();
-  if (moved) wake();
-  return moved;
-}
-
 void Mesh::take(std::vector<Frame>& frames, bool waits) {
-  if (receive(waits)) wake();
+  receive(waits);
   std::lock_guard lock(mutex_);
   for (int i = 0; i < kMaxTaken && !inbox_.empty(); ++i) {
     frames.push_back(std::move(inbox_.front()));
@@ -257,12 +240,10 @@ void Mesh::wake() {
   ++changes_;
   if (notifies_.load(std::memory_order_acquire)) also_wake_();
   if (sleepers_ == 0) return;
-  if (polling_sleepers_ > 0) signal();
+  if (polling_sleepers_ > 0) eventfd_write(signal_.get(), 1);
   { const std::lock_guard lock(mutex_); }
   changed_.notify_all();
 }
-
-void Mesh::signal() const { eventfd_write(signal_.get(), 1); }
 
 void Mesh::notify(const std::function<void()>& wake) {
   also_wake_ = wake;

@@ -71,7 +71,7 @@ class Mesh {
   /// An epoll set that is ready when serve() is to be called.
   int events() const { return events_.get(); }
   /// Reads a part of what has arrived. Returns whether to call it again.
-  bool serve();
+  bool serve() { return receive(false); }
   /// Detects silent peers. Returns when it is to be called again.
   Clock::time_point check();
 
@@ -83,9 +83,8 @@ class Mesh {
   /// Waits at most `patience` until the peers' machines have received the goodbye.
   void close(std::chrono::milliseconds patience);
 
-  bool receive(bool waits = false);
+  bool receive(bool waits);
   bool receive_once();
-  void signal() const;
 
   const ProcessGroupOptions options_;
   const Tuning tuning_;
