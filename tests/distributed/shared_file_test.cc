@@ -16,7 +16,7 @@ namespace td = tandem;
   const rlimit limit = {1000, 1000};
   if (setrlimit(RLIMIT_FSIZE, &limit) != 0) std::_Exit(2);
   try {
-    td::distributed::shm::SharedFile::create("test", 4096);
+    td::distributed::shm::create_shared_file("test", 4096);
   } catch (const td::CommError& error) {
     std::fputs(error.what(), stderr);
     std::_Exit(0);

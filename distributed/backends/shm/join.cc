@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -14,6 +15,7 @@
 #include <mutex>
 #include <new>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -28,7 +30,9 @@ namespace {
 
 using Clock = Rendezvous::Clock;
 
-std::string random_token() { return wire::token_to_hex(wire::random_token()).substr(0, 32); }
+constexpr size_t kTokenBytes = 32;
+
+std::string random_token() { return wire::token_to_hex(wire::random_token()).substr(0, kTokenBytes); }
 
 /// Constructs the rank's header, so that peers find it initialized. Rings and channels cost no memory until they are
 /// used.
@@ -98,8 +102,8 @@ bool peer_is_same_user(const FileDescriptor& socket) {
 
 /// First message of a joining rank, and the answer of rank 0.
 struct Hello {
-  char token[33] = {};
   int32_t rank = -1;
+  std::array<char, kTokenBytes> token = {};
 };
 
 constexpr std::chrono::milliseconds kAcceptPause{10};
@@ -124,7 +128,7 @@ bool send_hello(const FileDescriptor& socket, const Hello& hello, const std::vec
   return sendmsg(socket.get(), &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(hello));
 }
 
-bool receive_hello(const FileDescriptor& socket, Hello& hello, std::vector<SharedFile>& descriptors) {
+bool receive_hello(const FileDescriptor& socket, Hello& hello, std::vector<FileDescriptor>& descriptors) {
   iovec part = {&hello, sizeof(hello)};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxDescriptors)] = {};
   msghdr message = {};
@@ -145,20 +149,19 @@ bool receive_hello(const FileDescriptor& socket, Hello& hello, std::vector<Share
 }
 
 Hello make_hello(const std::string& token, int rank) {
-  Hello hello;
-  std::memcpy(hello.token, token.data(), std::min(token.size(), sizeof(hello.token) - 1));
-  hello.rank = rank;
+  Hello hello = {.rank = rank};
+  token.copy(hello.token.data(), hello.token.size());
   return hello;
 }
 
 bool has_token(const Hello& hello, const std::string& token) {
-  return std::string(hello.token, strnlen(hello.token, sizeof(hello.token))) == token;
+  return std::string_view(hello.token.data(), hello.token.size()) == token;
 }
 
 /// Rank 0: collects the segments of all ranks, and sends all segments and the doorbells to every rank. Returns the
 /// segments in rank order, then the doorbells.
-std::vector<SharedFile> exchange_as_host(const ProcessGroupOptions& options, SharedFile segment, SharedFile doorbells,
-                                         Rendezvous& rendezvous) {
+std::vector<FileDescriptor> exchange_as_host(const ProcessGroupOptions& options, FileDescriptor segment,
+                                             FileDescriptor doorbells, Rendezvous& rendezvous) {
   // SEQPACKET: one message is one record, descriptors included.
   FileDescriptor listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   sockaddr_un address = {};
@@ -174,23 +177,23 @@ std::vector<SharedFile> exchange_as_host(const ProcessGroupOptions& options, Sha
   const std::string token = random_token();
   rendezvous.set("host", str(host_identity(options), " ", name, " ", token));
 
-  std::vector<SharedFile> files(static_cast<size_t>(options.world_size));
+  std::vector<FileDescriptor> files(static_cast<size_t>(options.world_size));
   files[0] = std::move(segment);
   std::vector<FileDescriptor> peers;
   while (peers.size() + 1 < files.size()) {
     std::vector<int> missing;
     for (size_t rank = 0; rank < files.size(); ++rank) {
-      if (files[rank].fd() < 0) missing.push_back(static_cast<int>(rank));
+      if (files[rank].get() < 0) missing.push_back(static_cast<int>(rank));
     }
     if (!rendezvous.wait_readable(listener.get())) rendezvous.fail_for_missing(missing);
     FileDescriptor peer(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (peer.get() < 0) std::this_thread::sleep_for(kAcceptPause);  // without a free descriptor it stays readable
     Hello hello;
-    std::vector<SharedFile> received;
+    std::vector<FileDescriptor> received;
     if (peer.get() < 0 || !peer_is_same_user(peer) ||
         !rendezvous.wait_readable(peer.get(), Clock::now() + kHelloTime) || !receive_hello(peer, hello, received) ||
         !has_token(hello, token) || received.size() != 1 || hello.rank < 1 || hello.rank >= options.world_size ||
-        files[static_cast<size_t>(hello.rank)].fd() >= 0) {
+        files[static_cast<size_t>(hello.rank)].get() >= 0) {
       continue;
     }
     files[static_cast<size_t>(hello.rank)] = std::move(received[0]);
@@ -198,14 +201,14 @@ std::vector<SharedFile> exchange_as_host(const ProcessGroupOptions& options, Sha
   }
   files.push_back(std::move(doorbells));
   std::vector<int> descriptors;
-  for (const SharedFile& file : files) descriptors.push_back(file.fd());
+  for (const FileDescriptor& file : files) descriptors.push_back(file.get());
   for (const FileDescriptor& peer : peers) send_hello(peer, make_hello(token, 0), descriptors);
   return files;
 }
 
 /// Other ranks: sends the own segment to rank 0 and receives all files.
-std::vector<SharedFile> exchange_with_rank_0(const ProcessGroupOptions& options, const SharedFile& segment,
-                                             Rendezvous& rendezvous) {
+std::vector<FileDescriptor> exchange_with_rank_0(const ProcessGroupOptions& options, const FileDescriptor& segment,
+                                                 Rendezvous& rendezvous) {
   const std::string text = rendezvous.get("host", 0);
   const size_t second = text.rfind(' ');
   const size_t first = text.rfind(' ', second - 1);  // a host's name may contain spaces
@@ -226,10 +229,10 @@ std::vector<SharedFile> exchange_with_rank_0(const ProcessGroupOptions& options,
     fail_to_join(options, str("cannot connect to the socket of rank 0: ", std::strerror(error)), 0);
   }
   if (!peer_is_same_user(host)) fail_to_join(options, "the socket of rank 0 belongs to another user", 0);
-  const bool sent = send_hello(host, make_hello(token, options.rank), {segment.fd()});
+  const bool sent = send_hello(host, make_hello(token, options.rank), {segment.get()});
   if (sent && !rendezvous.wait_readable(host.get())) rendezvous.fail_for_missing({0});
   Hello answer;
-  std::vector<SharedFile> files;
+  std::vector<FileDescriptor> files;
   if (!sent || !receive_hello(host, answer, files) || !has_token(answer, token) ||
       files.size() != static_cast<size_t>(options.world_size) + 1) {
     rendezvous.throw_if_rank_ended();
@@ -248,21 +251,21 @@ std::shared_ptr<Mapping> join_processes(const ProcessGroupOptions& options, cons
   mapping->segments.resize(world_size);
   const size_t self = static_cast<size_t>(options.rank);
 
-  SharedFile segment = SharedFile::create("tandem-segment", layout.total);
-  mapping->segments[self] = map_memory(segment.fd(), layout.total, true);
+  FileDescriptor segment = create_shared_file("tandem-segment", layout.total);
+  mapping->segments[self] = map_memory(segment.get(), layout.total, true);
   initialise(mapping->segments[self], layout);
-  segment.seal_writes();
+  seal_writes(segment);
 
-  std::vector<SharedFile> files;
+  std::vector<FileDescriptor> files;
   if (options.rank == 0) {
-    SharedFile doorbells = SharedFile::create("tandem-doorbells", world_size * page_bytes());
+    FileDescriptor doorbells = create_shared_file("tandem-doorbells", world_size * page_bytes());
     files = exchange_as_host(options, std::move(segment), std::move(doorbells), rendezvous);
   } else {
     files = exchange_with_rank_0(options, segment, rendezvous);
   }
-  mapping->doorbells = map_memory(files[world_size].fd(), world_size * page_bytes(), true);
+  mapping->doorbells = map_memory(files[world_size].get(), world_size * page_bytes(), true);
   for (size_t rank = 0; rank < world_size; ++rank) {
-    if (rank != self) mapping->segments[rank] = map_memory(files[rank].fd(), layout.total, false);
+    if (rank != self) mapping->segments[rank] = map_memory(files[rank].get(), layout.total, false);
   }
   rendezvous.barrier();
   return mapping;

@@ -99,18 +99,18 @@ Mapping::~Mapping() {
   if (doorbells != nullptr) munmap(doorbells, segments.size() * page_bytes());
 }
 
-SharedFile SharedFile::create(const char* name, size_t num_bytes) {
-  SharedFile file(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  TANDEM_CHECK(CommError, bool{file.fd_}, "shared memory: memfd_create failed: ", std::strerror(errno));
+FileDescriptor create_shared_file(const char* name, size_t num_bytes) {
+  FileDescriptor file(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  TANDEM_CHECK(CommError, bool{file}, "shared memory: memfd_create failed: ", std::strerror(errno));
   const FileSizeSignalGuard guard;  // the limit also applies to files in memory
-  TANDEM_CHECK(CommError, ftruncate(file.fd(), static_cast<off_t>(num_bytes)) == 0, "shared memory: cannot allocate ",
+  TANDEM_CHECK(CommError, ftruncate(file.get(), static_cast<off_t>(num_bytes)) == 0, "shared memory: cannot allocate ",
                num_bytes, " bytes: ", std::strerror(errno));
   return file;
 }
 
-void SharedFile::seal_writes() const {
+void seal_writes(const FileDescriptor& file) {
   // Linux before 5.1 does not support this seal. Peers map the memory read-only in any case.
-  fcntl(fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE);
+  fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE);
 }
 
 std::byte* map_memory(int fd, size_t num_bytes, bool writable) {

@@ -190,21 +190,10 @@ struct Mapping {
   Doorbell& doorbell(int rank) const;
 };
 
-/// Memory shared between processes, by descriptor.
-class SharedFile {
- public:
-  SharedFile() = default;
-  explicit SharedFile(int fd) : fd_(fd) {}
-  /// Anonymous memory of that size (memfd). Throws CommError.
-  static SharedFile create(const char* name, size_t num_bytes);
-  int fd() const { return fd_.get(); }
-  /// Prevents later writable mappings.
-  void seal_writes() const;
-
- private:
-  FileDescriptor fd_;
-};
-
+/// Anonymous memory of that size (memfd), to be shared between processes. Throws CommError.
+FileDescriptor create_shared_file(const char* name, size_t num_bytes);
+/// Prevents later writable mappings.
+void seal_writes(const FileDescriptor& file);
 /// Maps `num_bytes` of `fd`, or private memory if fd is -1. Throws CommError.
 std::byte* map_memory(int fd, size_t num_bytes, bool writable);
 size_t page_bytes();
