@@ -165,36 +165,30 @@ FlightRecorder::~FlightRecorder() {
   std::erase(recorders.all, this);
 }
 
-FlightRecorder::Entry& FlightRecorder::add(Operation& operation, int64_t number, bool starts_now) {
+void FlightRecorder::record(Operation& operation, bool starts_now) {
+  if (entries_ == nullptr) return;
   operation.record = ++num_recorded_;
   Entry& entry = entries_[(num_recorded_ - 1) % kNumEntries];
   for (auto& time : entry.times) time.store(-num_recorded_, std::memory_order_relaxed);
-  entry.queued = starts_now ? 0 : trace_now_ns();
-  entry.number = number;
   copy_text(entry.name, operation.name());
-  return entry;
-}
-
-void FlightRecorder::record(CollectiveOperation& operation, bool starts_now) {
-  if (entries_ == nullptr) return;
-  const Collective& collective = operation.collective;
-  Entry& entry = add(operation, collective.seq, starts_now);
-  entry.is_message = false;
-  entry.signature = collective;
-  entry.shape = collective.shape;
-  copy_text(entry.tensors, collective.tensors);
-  entry.where = collective.where;
-}
-
-void FlightRecorder::record(Message& message) {
-  if (entries_ == nullptr) return;
-  Entry& entry = add(message, message.transfer.seq, false);
-  entry.is_message = true;
-  entry.sends = message.transfer.sends;
-  entry.peer = message.shown_peer;
-  entry.message = message.transfer;
-  entry.shape = message.transfer.shape;
-  entry.where = message.transfer.where;
+  entry.is_message = operation.number() < 0;
+  entry.queued = starts_now && !entry.is_message ? 0 : trace_now_ns();
+  if (entry.is_message) {
+    const auto& message = static_cast<const Message&>(operation);
+    entry.number = message.transfer.seq;
+    entry.sends = message.transfer.sends;
+    entry.peer = message.shown_peer;
+    entry.message = message.transfer;
+    entry.shape = message.transfer.shape;
+    entry.where = message.transfer.where;
+  } else {
+    const Collective& collective = static_cast<const CollectiveOperation&>(operation).collective;
+    entry.number = collective.seq;
+    entry.signature = collective;
+    entry.shape = collective.shape;
+    copy_text(entry.tensors, collective.tensors);
+    entry.where = collective.where;
+  }
 }
 
 /// Ignores an operation whose entry was given to a later one. If that happens between the load and the store, one time

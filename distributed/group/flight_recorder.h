@@ -36,9 +36,8 @@ class FlightRecorder {
   FlightRecorder& operator=(const FlightRecorder&) = delete;
 
   /// Adds the operation, which has just been numbered and is being queued.
-  /// `starts_now`: it is not queued, so that its start is the only time.
-  void record(CollectiveOperation& operation, bool starts_now);
-  void record(Message& message);
+  /// `starts_now`: a collective is not queued, so that its start is the only time.
+  void record(Operation& operation, bool starts_now);
   /// Sets a time, in nanoseconds of trace_now_ns(), of an operation that is still among the last ones.
   void mark(const Operation& operation, Time time, int64_t now);
   /// Marks the end of an operation without error, or the agreement on one that ends on the GPU.
@@ -54,7 +53,6 @@ class FlightRecorder {
  private:
   struct Entry;
 
-  Entry& add(Operation& operation, int64_t number, bool starts_now);
   static void mark(Entry* entries, int64_t record, Time time, int64_t now);
   std::string table(const std::string& why);
 

@@ -76,14 +76,11 @@ void GroupQueue::set_backend(std::unique_ptr<Backend> backend) {
 
 void GroupQueue::enqueue(std::shared_ptr<Operation> operation, bool starts_now) {
   if (operation->number() >= 0) {
-    auto& collective = static_cast<CollectiveOperation&>(*operation);
-    collective.collective.seq = ++last_seq_;
-    executor_.recorder().record(collective, starts_now);
+    static_cast<CollectiveOperation&>(*operation).collective.seq = ++last_seq_;
   } else {
-    auto& message = static_cast<Message&>(*operation);
-    message.transfer.seq = ++last_transfer_seq_;
-    executor_.recorder().record(message);
+    static_cast<Message&>(*operation).transfer.seq = ++last_transfer_seq_;
   }
+  executor_.recorder().record(*operation, starts_now);
   arrived_.push_back(std::move(operation));
   ++num_operations_;
   if (has_executor_ || executor_.backend() == nullptr) notify();

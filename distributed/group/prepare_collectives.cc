@@ -228,16 +228,13 @@ void prepare_all_to_all_of_splits(CollectiveOperation& operation, const ProcessG
                ") must be equal: both count the rows that this rank sends to itself");
 
   describe_collective(operation, group, CollectiveKind::kAllToAll, input, std::move(options));
-  Shape row = input.shape();
-  row.erase(0);
-  const int64_t row_elements = num_elements(row);
   const auto split = [&](std::byte* begin, const Splits& splits) {
     std::vector<Part> parts;
+    Shape shape = input.shape();
     for (const int64_t rows : splits) {
-      Shape part = row;
-      part.insert(0, rows);
-      parts.push_back({begin, rows * row_elements, part});
-      begin += rows * row_elements * size_of(input.dtype());
+      shape[0] = rows;
+      parts.push_back({begin, num_elements(shape), shape});
+      begin += num_elements(shape) * size_of(input.dtype());
     }
     return parts;
   };

@@ -111,22 +111,20 @@ void P2pMatcher::take_answer(int rank, const AnswerFrame& answer) {
       if (message->transfer->gpu == 0 || message->is_wanted)
         throw IoError("gloo: received an acknowledgement of a direct message for one that is not direct");
       message->transfer->direct = true;
-      message->transfer->done = true;
-      peer.sending.erase(message);
-      return;
+      break;
     case Kind::kDone:
       // The caller may reuse the memory after this. Small messages were sent inside their offers.
       if (!is_in_offer(*message->transfer) &&
           (message->sent < message->transfer->num_bytes() || mesh_.link(rank).sent_data() < message->last_index)) {
         throw IoError("gloo: received an acknowledgement of a message that was not sent yet");
       }
-      message->transfer->done = true;
-      peer.sending.erase(message);
-      return;
+      break;
     case Kind::kMismatch:
       message->transfer->failed = true;
       throw_mismatch(options_.rank, frame_of(*message->transfer), rank, answer.posted);
   }
+  message->transfer->done = true;
+  peer.sending.erase(message);
 }
 
 // --- progress ---

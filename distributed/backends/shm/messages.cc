@@ -155,8 +155,9 @@ bool P2pMatcher::receive_answers(int rank, Peer& peer) {
 
 bool P2pMatcher::send_piece(int rank, Peer& peer) {
   // Messages whose data is not in host memory yet are passed over.
-  const auto next = std::find_if(peer.sending.begin(), peer.sending.end(),
-                                 [](const Outgoing& message) { return message.transfer->data != nullptr; });
+  const auto next = std::find_if(peer.sending.begin(), peer.sending.end(), [](const Outgoing& message) {
+    return message.transfer->data != nullptr && message.last_piece == 0;
+  });
   if (next == peer.sending.end()) return false;
   const int64_t taken = inbox(rank, options_.rank).taken.load(std::memory_order_seq_cst);
   if (peer.num_sent - taken >= tuning_.pieces) return false;
@@ -167,25 +168,19 @@ bool P2pMatcher::send_piece(int rank, Peer& peer) {
   piece(options_.rank, rank, peer.num_sent) = {num_bytes, message.entry};
   notifier_.publish_to(rank, channel(options_.rank, rank).sent, ++peer.num_sent);
   message.bytes_sent += num_bytes;
-  if (message.bytes_sent == total) {
-    message.last_piece = peer.num_sent;
-    peer.draining.push_back(message);
-    peer.sending.erase(next);
-  }
+  if (message.bytes_sent == total) message.last_piece = peer.num_sent;
   return true;
 }
 
 bool P2pMatcher::finish_sent(int rank, Peer& peer) {
-  if (peer.draining.empty()) return false;
+  if (peer.sending.empty()) return false;
   const int64_t taken = inbox(rank, options_.rank).taken.load(std::memory_order_seq_cst);
-  bool moved = false;
-  while (!peer.draining.empty() && peer.draining.front().last_piece <= taken) {
-    peer.free_entries.push_back(peer.draining.front().entry);
-    finish(peer, *peer.draining.front().transfer);
-    peer.draining.pop_front();
-    moved = true;
-  }
-  return moved;
+  return std::erase_if(peer.sending, [&](const Outgoing& message) {
+           if (message.last_piece == 0 || message.last_piece > taken) return false;
+           peer.free_entries.push_back(message.entry);
+           finish(peer, *message.transfer);
+           return true;
+         }) > 0;
 }
 
 // --- receiver ---

@@ -37,7 +37,7 @@ class P2pMatcher {
     int64_t number = 0;
     int32_t entry = 0;
     int64_t bytes_sent = 0;
-    int64_t last_piece = 0;  ///< the message is complete when this piece is taken; set when all pieces are in the ring
+    int64_t last_piece = 0;  ///< the message is complete when this piece is taken; 0: not all pieces are in the ring
   };
   struct Incoming {
     P2pRequest* transfer = nullptr;
@@ -49,8 +49,7 @@ class P2pMatcher {
     // Outgoing messages, one list per state, in the order of the states.
     std::deque<P2pRequest*> started;
     std::vector<Outgoing> announced;
-    std::deque<Outgoing> sending;   ///< the receiver has agreed; pieces of the first one are put into the ring
-    std::deque<Outgoing> draining;  ///< all pieces are in the ring
+    std::deque<Outgoing> sending;  ///< the receiver has agreed; pieces of one message at a time are put into the ring
     std::vector<int32_t> free_entries;
     int64_t num_announced = 0;
     int64_t num_sent = 0;  ///< number of pieces
