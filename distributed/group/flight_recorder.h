@@ -37,7 +37,7 @@ class FlightRecorder {
 
   /// Adds the operation, which has just been numbered and is being queued.
   /// `starts_now`: a collective is not queued, so that its start is the only time.
-  void record(Operation& operation, bool starts_now);
+  void record(Operation& operation, bool starts_now = false);
   /// Sets a time, in nanoseconds of trace_now_ns(), of an operation that is still among the last ones.
   void mark(const Operation& operation, Time time, int64_t now);
   /// Marks the end of an operation without error, or the agreement on one that ends on the GPU.

@@ -19,23 +19,11 @@ void pause_briefly() {
 #endif
 }
 
-/// A shared_ptr without ownership: the owner keeps the object until it is done.
-std::shared_ptr<Operation> borrow(Operation& operation) {
-  return std::shared_ptr<Operation>(std::shared_ptr<void>(), &operation);
-}
-
 void complete(const Operation& operation) {
-  std::exception_ptr error = operation.error;
-  for (const auto& earlier : operation.earlier) {
-    if (!earlier->error) continue;
-    error = earlier->error;
-    break;
-  }
-  if (error) {
-    operation.promise->set_exception(error);
-  } else {
-    operation.promise->set_value();
-  }
+  const auto failed = std::find_if(operation.earlier.begin(), operation.earlier.end(),
+                                   [](const auto& earlier) { return earlier->error != nullptr; });
+  const std::exception_ptr error = failed == operation.earlier.end() ? operation.error : (*failed)->error;
+  error ? operation.promise->set_exception(error) : operation.promise->set_value();
 }
 
 thread_local bool defers_completions = false;
@@ -106,7 +94,7 @@ void GroupQueue::wake() {
 
 void GroupQueue::run(Operation& operation) {
   std::unique_lock lock(mutex_);
-  enqueue(borrow(operation), !has_work() && !has_executor_);
+  enqueue({std::shared_ptr<void>(), &operation}, !has_work() && !has_executor_);  // the caller owns it
   run_until(
       lock, [&] { return operation.done; }, Clock::time_point::max());
   lock.unlock();

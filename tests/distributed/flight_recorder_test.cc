@@ -88,7 +88,13 @@ TEST_F(FlightRecorderTest, ShowsTimesAndCalls) {
   recorder.mark_end(failed);
   Message message;
   message.shown_peer = 5;
-  message.transfer = {.sends = true, .peer = 1, .tag = 7, .seq = 1, .shape = {2, 3}, .name = std::string(100, 'n')};
+  P2pRequest& transfer = message.transfer;
+  transfer.sends = true;
+  transfer.peer = 1;
+  transfer.tag = 7;
+  transfer.seq = 1;
+  transfer.shape = {2, 3};
+  transfer.name = std::string(100, 'n');
   recorder.record(message);
   recorder.write("line\nbreak", false);
   EXPECT_THAT(file(3, "a_b_c"), HasSubstr("\n# group 'a/b c', rank 3 (0 of 2 in the group), host "));

@@ -191,12 +191,10 @@ class Connector {
   }
 
   bool drop_oldest(const std::string& why) {
-    Place oldest = handshakes_.end();
-    for (Place place = handshakes_.begin(); place != handshakes_.end(); ++place) {
-      if (place->second.rank >= 0) continue;
-      if (oldest == handshakes_.end() || place->second.begin < oldest->second.begin) oldest = place;
-    }
-    if (oldest == handshakes_.end()) return false;
+    const auto age = [](const auto& entry) { return std::pair(entry.second.rank >= 0, entry.second.begin); };
+    const Place oldest = std::min_element(handshakes_.begin(), handshakes_.end(),
+                                          [&](const auto& a, const auto& b) { return age(a) < age(b); });
+    if (oldest == handshakes_.end() || oldest->second.rank >= 0) return false;
     reject(oldest, why);
     return true;
   }

@@ -51,12 +51,6 @@ std::string shown(const std::vector<Interface>& interfaces) {
   return text.empty() ? "\n  none" : text;
 }
 
-template <class Condition>
-std::optional<Interface> find(const std::vector<Interface>& interfaces, Condition condition) {
-  const auto found = std::find_if(interfaces.begin(), interfaces.end(), condition);
-  return found == interfaces.end() ? std::nullopt : std::optional(*found);
-}
-
 }  // namespace
 
 std::vector<Interface> list_interfaces() {
@@ -79,6 +73,10 @@ std::vector<Interface> list_interfaces() {
 
 Interface choose_interface(const ProcessGroupOptions& options, bool same_machine) {
   const std::vector<Interface> interfaces = list_interfaces();
+  const auto find = [&](const auto& condition) -> std::optional<Interface> {
+    const auto found = std::find_if(interfaces.begin(), interfaces.end(), condition);
+    return found == interfaces.end() ? std::nullopt : std::optional(*found);
+  };
   std::string wanted = options.network_interface;
   std::string source = "ProcessGroupOptions::network_interface";
   for (const char* variable : {"TANDEM_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"}) {
@@ -87,28 +85,22 @@ Interface choose_interface(const ProcessGroupOptions& options, bool same_machine
     source = variable;
   }
   if (!wanted.empty()) {
-    const auto found = find(interfaces, [&](const Interface& i) { return i.name == wanted || i.address == wanted; });
-    if (!found) {
-      fail_to_join(options, str("no network interface has the name or address '", wanted, "' (from ", source,
-                                "); interfaces that are up:", shown(interfaces)));
-    }
-    return *found;
+    if (const auto found = find([&](const Interface& i) { return i.name == wanted || i.address == wanted; }))
+      return *found;
+    fail_to_join(options, str("no network interface has the name or address '", wanted, "' (from ", source,
+                              "); interfaces that are up:", shown(interfaces)));
   }
   if (same_machine) {
-    const auto found = find(interfaces, [](const Interface& i) { return i.is_loopback; });
-    if (found) return *found;
+    if (const auto found = find([](const Interface& i) { return i.is_loopback; })) return *found;
   }
+  const auto is_usable = [&](const Interface& i) { return same_machine || !i.is_loopback; };
   if (const auto host = env_string("MASTER_ADDR")) {
     const std::string address = address_towards(*host);
-    const auto found =
-        find(interfaces, [&](const Interface& i) { return i.address == address && (same_machine || !i.is_loopback); });
-    if (found) return *found;
+    if (const auto found = find([&](const Interface& i) { return i.address == address && is_usable(i); }))
+      return *found;
   }
-  const auto found = find(interfaces, [&](const Interface& i) { return same_machine || !i.is_loopback; });
-  if (!found)
-    fail_to_join(options,
-                 str("no network interface can reach other hosts; interfaces that are up:", shown(interfaces)));
-  return *found;
+  if (const auto found = find(is_usable)) return *found;
+  fail_to_join(options, str("no network interface can reach other hosts; interfaces that are up:", shown(interfaces)));
 }
 
 }}}  // namespace tandem::v0::distributed::network

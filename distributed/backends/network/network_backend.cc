@@ -33,7 +33,11 @@ NetworkBackend::NetworkBackend(const ProcessGroupOptions& options, const Tuning&
       mesh_(options, tuning),
       layout_(mesh_.hosts()),
       sums_by_host_(layout_.num_hosts() > 1 && layout_.num_hosts() < options.world_size),
-      messages_(options, tuning, mesh_) {}
+      messages_(options, tuning, mesh_) {
+  for (int rank = 0; rank < size_; ++rank) {
+    if (is_peer(rank)) peer_ranks_.push_back(rank);
+  }
+}
 
 std::string NetworkBackend::link_name() const {
   return mesh_.interface_name().empty() ? "gloo" : str("gloo over ", mesh_.interface_name());
@@ -80,9 +84,7 @@ void NetworkBackend::do_start(const Collective& collective) {
     }
   }
   if (is_prefetched) return;
-  for (int to = 0; to < size_; ++to) {
-    if (is_peer(to)) post_signature(to, own_);
-  }
+  for (const int to : peer_ranks_) post_signature(to, own_);
 }
 
 bool NetworkBackend::do_prefetch_signature(const Collective& next, bool input_is_ready) {
@@ -92,8 +94,7 @@ bool NetworkBackend::do_prefetch_signature(const Collective& next, bool input_is
   const bool sends_input = next.kind == CollectiveKind::kAllReduce && next.moves_data && input_is_ready;
   prefetched_.push_back({make_signature(next, number_ + prefetched_.size() + 1), sends_input ? next.input : nullptr});
   SignatureFrame& frame = prefetched_.back().frame;
-  for (int to = 0; to < size_; ++to) {
-    if (!is_peer(to)) continue;
+  for (const int to : peer_ranks_) {
     set_parts(frame, next, to);
     link(to).send(FrameType::kSignature, encode(frame));
   }
@@ -185,9 +186,9 @@ void NetworkBackend::take_frame(Frame& frame) {
 bool NetworkBackend::match_signatures() {
   if (unmatched_ == 0) return false;
   bool moved = false;
-  for (int rank = 0; rank < size_; ++rank) {
+  for (const int rank : peer_ranks_) {
     Peer& p = peer(rank);
-    if (!is_peer(rank) || p.matched || p.signatures.empty()) continue;
+    if (p.matched || p.signatures.empty()) continue;
     const SignatureFrame& theirs = p.signatures.front();
     if (theirs.number != number_) throw_peer_error(options_, rank, "gloo: received a signature out of order");
     if (!(theirs.signature == own_.signature)) {
@@ -241,8 +242,8 @@ bool NetworkBackend::is_missing(int rank, bool has_ended) {
 std::vector<int> NetworkBackend::do_awaited() {
   std::vector<int> causes;
   std::vector<int> missing;
-  for (int rank = 0; streaming_ && rank < size_; ++rank) {
-    if (!is_peer(rank) || !is_missing(rank)) continue;
+  for (const int rank : peer_ranks_) {
+    if (!streaming_ || !is_missing(rank)) continue;
     missing.push_back(rank);
     // A rank is a cause if it has not sent its input, or does not receive data that was already sent to it. Such a rank
     // does not wait for another rank.

@@ -181,7 +181,8 @@ class NetworkBackend final : public Backend {
   bool sends_ahead_ = false;           // the inputs of prefetched_.front() are being sent
   std::atomic<uint64_t> finished_{0};  // number of the last completed collective
   SignatureFrame own_;
-  std::vector<Peer> peers_;
+  std::vector<Peer> peers_;      // by rank
+  std::vector<int> peer_ranks_;  // without this one
   int unmatched_ = 0;
   bool streaming_ = false;
   bool parts_disagree_ = false;  // the parts of two other ranks do not match; these two ranks fail the collective

@@ -75,8 +75,7 @@ void NetworkBackend::plan_reduction() {
     scratch_.resize(static_cast<size_t>(reduction_.ring));
     reduction_.out = scratch_.data();
   }
-  for (int rank = 0; rank < size_; ++rank) {
-    if (!is_peer(rank)) continue;
+  for (const int rank : peer_ranks_) {
     const Slice theirs = input_of(rank, total);
     Peer& p = peer(rank);
     p.out[0] = {call_->input + theirs.begin, theirs.num_bytes};
@@ -95,8 +94,7 @@ void NetworkBackend::plan_broadcast() {
   // Slices are numbered by rank; the root is skipped.
   const auto slice_of = [&](int rank) { return slice(total, rank < root ? rank : rank - 1, size_ - 1); };
   if (rank_ != root) forwards_from_ = root;
-  for (int rank = 0; rank < size_; ++rank) {
-    if (!is_peer(rank)) continue;
+  for (const int rank : peer_ranks_) {
     Peer& p = peer(rank);
     const Slice part = slice_of(rank == root ? rank_ : rank);
     std::byte* const data = call_->output + part.begin;

@@ -12,8 +12,7 @@ namespace tandem { inline namespace v0 { namespace distributed::network {
 
 void NetworkBackend::open_streams() {
   streaming_ = true;
-  for (int rank = 0; rank < size_; ++rank) {
-    if (!is_peer(rank)) continue;
+  for (const int rank : peer_ranks_) {
     Peer& p = peer(rank);
     p.out[0].ready = p.out[0].total;
     std::string& data = p.signatures.front().data;
@@ -75,8 +74,7 @@ bool NetworkBackend::move() {
 
 bool NetworkBackend::note_sent() {
   bool moved = false;
-  for (int rank = 0; rank < size_; ++rank) {
-    if (!is_peer(rank)) continue;
+  for (const int rank : peer_ranks_) {
     Peer& p = peer(rank);
     const uint64_t sent = link(rank).sent_data();
     while (!p.in_flight.empty() && p.in_flight.front().index <= sent) {
@@ -120,8 +118,7 @@ bool NetworkBackend::reduce_chunks() {
     }
     r.done += num_bytes;
     moved = true;
-    for (int rank = 0; rank < size_; ++rank) {
-      if (!is_peer(rank)) continue;
+    for (const int rank : peer_ranks_) {
       Peer& p = peer(rank);
       if (p.in[0].ring > 0) post_window(rank);
       if (forwards_from_ < 0) p.out[1].ready = std::min(r.done, p.out[1].total);
@@ -176,12 +173,11 @@ void NetworkBackend::look_ahead() {
     const std::less<const std::byte*> before;
     if (before(next.input, call_->output + call_->num_bytes()) && before(call_->output, next.input + total)) return;
   }
-  for (int rank = 0; rank < size_; ++rank) {
+  for (const int rank : peer_ranks_) {
     const auto& signatures = peer(rank).signatures;
-    if (is_peer(rank) && (signatures.size() < 2 || !(signatures[1].signature == next.frame.signature))) return;
+    if (signatures.size() < 2 || !(signatures[1].signature == next.frame.signature)) return;
   }
-  for (int rank = 0; rank < size_; ++rank) {
-    if (!is_peer(rank)) continue;
+  for (const int rank : peer_ranks_) {
     const Slice part = input_of(rank, total);
     Outgoing& out = peer(rank).out[kAhead];
     out = {next.input + part.begin, part.num_bytes};
@@ -192,10 +188,7 @@ void NetworkBackend::look_ahead() {
 
 bool NetworkBackend::is_complete() {
   if (reduction_.done < reduction_.total) return false;
-  for (int rank = 0; rank < size_; ++rank) {
-    if (is_peer(rank) && is_missing(rank)) return false;
-  }
-  return true;
+  return std::none_of(peer_ranks_.begin(), peer_ranks_.end(), [&](int rank) { return is_missing(rank); });
 }
 
 }}}  // namespace tandem::v0::distributed::network

@@ -153,17 +153,12 @@ Advance ShmBackend::do_advance() {
 
 Advance ShmBackend::step() {
   const bool matched = match_signatures();
-  switch (path_) {
-    case Path::kNothing: return matched ? Advance::kDone : Advance::kIdle;
-    case Path::kSlots:
-      if (!matched) return Advance::kIdle;
-      finish_slots();
-      return Advance::kDone;
-    case Path::kOneShot: return step_rounds();  // sends before the signatures are compared
-    case Path::kTwoShot:  // until all ranks have arrived, peers may read data of a one-shot all_reduce in that ring
-    case Path::kExchange: break;
-  }
-  return matched ? step_rounds() : Advance::kIdle;
+  if (path_ == Path::kOneShot) return step_rounds();  // sends before the signatures are compared
+  // Until all ranks have arrived, peers may read data of a one-shot all_reduce in the ring of a two-shot one.
+  if (!matched) return Advance::kIdle;
+  if (path_ == Path::kTwoShot || path_ == Path::kExchange) return step_rounds();
+  if (path_ == Path::kSlots) finish_slots();
+  return Advance::kDone;
 }
 
 bool ShmBackend::match_signatures() {
