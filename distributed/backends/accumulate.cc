@@ -26,12 +26,11 @@ DType partial_dtype(ReduceOp op, DType dtype) {
 }
 
 void widen(DType dtype, const std::byte* in, int64_t count, std::byte* out) {
-  float* to = reinterpret_cast<float*>(out);
-  const auto copy = [&]<class T>(const T* from) {
-    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(from[i]);
-  };
-  if (dtype == kFloat16) return copy(reinterpret_cast<const Half*>(in));
-  copy(reinterpret_cast<const BFloat16*>(in));
+  visit_dtype(dtype, [&]<class T>() {
+    if constexpr (kIsHalf<T>) {
+      std::copy_n(reinterpret_cast<const T*>(in), count, reinterpret_cast<float*>(out));
+    }
+  });
 }
 
 void finish_partial(ReduceOp op, DType dtype, int num_ranks, const std::byte* in, int64_t count, std::byte* out) {

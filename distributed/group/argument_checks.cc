@@ -116,7 +116,6 @@ void bump_versions(const char* op, std::span<const Tensor> results) {
 std::chrono::milliseconds timeout_of(const char* op, const CollectiveOptions& options,
                                      const ProcessGroupOptions& group) {
   const std::chrono::milliseconds timeout = checked_timeout(op, options.timeout);
-  if (timeout.count() > 0) return timeout;
   return options.timeout.count() > 0 ? timeout : group.timeout;
 }
 

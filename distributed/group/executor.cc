@@ -201,9 +201,8 @@ Operations& Executor::take_ended() {
     collectives_.pop_front();
     if (num_prefetched_ > 0) --num_prefetched_;
   }
-  for (size_t i = 0; i < messages_.size(); ++i) {
-    if (!messages_[i]->ended) continue;
-    ended_.push_back(std::move(messages_[i]));
+  for (auto& message : messages_) {
+    if (message->ended) ended_.push_back(std::move(message));
   }
   const auto started = messages_.begin() + static_cast<std::ptrdiff_t>(num_started_);
   num_started_ -= static_cast<size_t>(std::count(messages_.begin(), started, nullptr));

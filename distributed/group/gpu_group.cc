@@ -5,7 +5,6 @@
 #include <future>
 #include <thread>
 
-#include <tandem/base/format.h>
 #include <tandem/base/log.h>
 #include <tandem/distributed/group/argument_checks.h>
 #include <tandem/distributed/group/gpu_report.h>
@@ -149,15 +148,13 @@ Work GpuGroup::start_single_rank(std::span<CollectiveOperation* const> operation
 void GpuGroup::prepare(std::span<const std::shared_ptr<Message>> messages) {
   const auto first = std::find_if(messages.begin(), messages.end(), [](const auto& m) { return m->gpu != nullptr; });
   if (first == messages.end()) return;
-  std::shared_ptr<GpuMessages> shared;
-  {
-    std::lock_guard lock(mutex_);
-    if (gpu_messages_ == nullptr) {
-      gpu_messages_ = std::make_shared<GpuMessages>(options_, nccl_options((*first)->gpu->tensor.device()),
-                                                    [this] { queue_->wake(); });
-    }
-    shared = gpu_messages_;
+  std::unique_lock lock(mutex_);
+  if (gpu_messages_ == nullptr) {
+    gpu_messages_ = std::make_shared<GpuMessages>(options_, nccl_options((*first)->gpu->tensor.device()),
+                                                  [this] { queue_->wake(); });
   }
+  const auto shared = gpu_messages_;
+  lock.unlock();
   shared->prepare(messages);
 }
 

@@ -437,13 +437,12 @@ void GpuMessages::connect(GpuPair& pair, std::chrono::milliseconds timeout) {
   nccl_options.is_ordered = false;
   nccl_options.max_blocks = *pair.blocks;
   const Clock::time_point deadline = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
-  const auto nccl = NcclBackend::join(std::move(nccl_options), *pair.id, deadline);
-  pair.nccl = nccl;
+  pair.nccl = NcclBackend::join(std::move(nccl_options), *pair.id, deadline);
   {
     std::lock_guard lock(mutex_);
-    nccl_backends_.push_back(nccl);
+    nccl_backends_.push_back(pair.nccl);
   }
-  if (nccl_options_.latch->is_failing()) nccl->abort_after(std::chrono::milliseconds(0));
+  if (nccl_options_.latch->is_failing()) pair.nccl->abort_after(std::chrono::milliseconds(0));
 }
 
 }}}  // namespace tandem::v0::distributed

@@ -71,12 +71,9 @@ std::string describe_gpus(const Tensor& infos, const std::string& cpu_backend, c
   std::vector<std::pair<std::string, int>> kinds;  // in the order of ranks
   for (int64_t rank = 0; rank < ranks; ++rank) {
     const std::string info = gpu_info_of(infos, rank);
-    const auto known = std::find_if(kinds.begin(), kinds.end(), [&](const auto& kind) { return kind.first == info; });
-    if (known != kinds.end()) {
-      ++known->second;
-    } else {
-      kinds.emplace_back(info, 1);
-    }
+    auto known = std::find_if(kinds.begin(), kinds.end(), [&](const auto& kind) { return kind.first == info; });
+    if (known == kinds.end()) known = kinds.emplace(kinds.end(), info, 0);
+    ++known->second;
   }
   std::string gpus;
   for (const auto& [info, count] : kinds) gpus += str(gpus.empty() ? "" : " and ", count, " x ", info);

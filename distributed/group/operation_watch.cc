@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <utility>
 
-#include <tandem/base/format.h>
 #include <tandem/base/log.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/base/thread.h>
 #include <tandem/distributed/rendezvous/failure_board.h>
+#include <tandem/distributed/rendezvous/wire.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
@@ -24,20 +24,18 @@ std::chrono::milliseconds to_milliseconds(std::chrono::nanoseconds duration) {
 /// Claims the `number`-th stall report of operation `seq` in the store. Returns false if another rank has made this
 /// report or a later one. Returns true if the store fails, so that this rank reports.
 bool claims_report(const ProcessGroupOptions& options, int64_t seq, int number) {
-  const std::string mine = str(seq, " ", number, " ", options.rank);
+  const std::string mine = wire::PayloadWriter().number(seq).number(number).number(options.rank).take();
   std::string last;
   try {
     for (;;) {
       const std::string found = options.store->compare_set(str("group/", options.name, "/stall"), last, mine);
       if (found == mine) return true;
-      const size_t first = found.find(' ');
-      const size_t second = found.find(' ', first + 1);
-      const int64_t found_seq = parse_integer(found.substr(0, first)).value_or(0);
-      const int64_t found_number = parse_integer(found.substr(first + 1, second - first - 1)).value_or(0);
-      if (std::pair(found_seq, found_number) >= std::pair(seq, int64_t{number})) return false;
+      wire::PayloadReader reader(found);
+      const int64_t found_seq = reader.number();
+      if (std::pair(found_seq, reader.number()) >= std::pair(seq, int64_t{number})) return false;
       last = found;
     }
-  } catch (const CommError&) {
+  } catch (const Error&) {
     return true;
   }
 }

@@ -15,7 +15,6 @@
 #include <tandem/base/error.h>
 #include <tandem/distributed/backends/backend.h>
 #include <tandem/distributed/backends/network/handshake.h>
-#include <tandem/distributed/rendezvous/failure_board.h>
 #include <tandem/distributed/rendezvous/wire.h>
 
 namespace tandem { inline namespace v0 { namespace distributed::network {

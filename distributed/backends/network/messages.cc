@@ -62,18 +62,6 @@ void P2pMatcher::start(P2pRequest& transfer) {
   mesh_.link(transfer.peer).send(FrameType::kOffer, encode(offer));
 }
 
-bool P2pMatcher::any() const {
-  for (size_t rank = 0; rank < peers_.size(); ++rank) {
-    if (waits_for(static_cast<int>(rank))) return true;
-  }
-  return false;
-}
-
-bool P2pMatcher::waits_for(int rank) const {
-  const Peer& peer = peers_[static_cast<size_t>(rank)];
-  return !peer.sending.empty() || !peer.posted.empty() || !peer.receiving.empty();
-}
-
 // --- received frames ---
 
 void P2pMatcher::take(Frame& frame) {
@@ -159,8 +147,7 @@ bool P2pMatcher::match(int rank) {
 
 void P2pMatcher::accept(int rank, const MessageFrame& offer, P2pRequest& transfer) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
-  AnswerFrame answer;
-  answer.id = offer.id;
+  AnswerFrame answer{.id = offer.id};
   if (offer != transfer) {
     answer.kind = Kind::kMismatch;
     answer.posted = frame_of(transfer);

@@ -1,6 +1,7 @@
 // Point-to-point messages. Private to distributed/backends/network.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <vector>
@@ -26,9 +27,9 @@ class P2pMatcher {
   /// Advances all messages. Returns whether anything has happened since the last call. Throws GroupError if the
   /// arguments of two ranks do not match.
   bool advance();
-  bool any() const;
+  bool any() const { return std::any_of(peers_.begin(), peers_.end(), is_active); }
   /// Whether a message to or from `rank` is not complete.
-  bool waits_for(int rank) const;
+  bool waits_for(int rank) const { return is_active(peers_[static_cast<size_t>(rank)]); }
 
  private:
   struct Sending {
@@ -52,6 +53,9 @@ class P2pMatcher {
     std::deque<AnswerFrame> answers;
   };
 
+  static bool is_active(const Peer& peer) {
+    return !peer.sending.empty() || !peer.posted.empty() || !peer.receiving.empty();
+  }
   void take_data(Peer& peer, Frame& frame);
   void take_answer(int rank, const AnswerFrame& answer);
   bool match(int rank);

@@ -275,19 +275,18 @@ void NetworkBackend::note_started(int rank, const SignatureFrame& frame) {
   std::string what = to_string(frame.signature.kind);
   if (!frame.name.empty()) what += str(" '", frame.name, "'");
   std::lock_guard lock(last_mutex_);
-  Last& last = last_[static_cast<size_t>(rank)];
-  if (last.seq < frame.seq) last = {frame.seq, Clock::now(), std::move(what)};
+  auto& last = last_[static_cast<size_t>(rank)];
+  if (last.first.seq < frame.seq) last = {{.seq = frame.seq, .what = std::move(what)}, Clock::now()};
 }
 
 LastStarted NetworkBackend::do_last_started(int rank) const {
   std::lock_guard lock(last_mutex_);
-  const Last& last = last_[static_cast<size_t>(rank)];
-  return {last.seq, last.seq == 0 ? std::chrono::nanoseconds(0) : Clock::now() - last.when, last.what};
+  auto [last, when] = last_[static_cast<size_t>(rank)];
+  if (last.seq > 0) last.ago = Clock::now() - when;
+  return last;
 }
 
 // --- messages ---
-
-void NetworkBackend::do_start_p2p(P2pRequest& transfer) { messages_.start(transfer); }
 
 Advance NetworkBackend::do_advance_p2p() {
   bool moved = dispatch();

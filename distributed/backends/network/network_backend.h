@@ -43,7 +43,7 @@ class NetworkBackend final : public Backend {
   void do_start(const Collective& collective) override;
   bool do_prefetch_signature(const Collective& next, bool input_is_ready) override;
   Advance do_advance() override;
-  void do_start_p2p(P2pRequest& transfer) override;
+  void do_start_p2p(P2pRequest& transfer) override { messages_.start(transfer); }
   Advance do_advance_p2p() override;
   void do_sleep(FunctionRef<bool()> changed, Clock::time_point until) override { mesh_.sleep(changed, until); }
   void do_wake() override { mesh_.wake(); }
@@ -167,12 +167,7 @@ class NetworkBackend final : public Backend {
   bool drains_ = false;  // do_drain was called
 
   mutable std::mutex last_mutex_;
-  struct Last {
-    int64_t seq = 0;
-    Clock::time_point when = {};
-    std::string what = {};
-  };
-  std::vector<Last> last_;
+  std::vector<std::pair<LastStarted, Clock::time_point>> last_;  // by rank
 
   // The running collective.
   const Collective* call_ = nullptr;

@@ -75,8 +75,6 @@ void ShmBackend::do_sleep(FunctionRef<bool()> changed, Clock::time_point until) 
   own().sleepers.fetch_sub(1, std::memory_order_seq_cst);
 }
 
-void ShmBackend::do_wake() { notifier_.notify(rank_); }
-
 void ShmBackend::do_cancel() {
   own().has_left.store(true, std::memory_order_seq_cst);
   for (int rank = 0; rank < size_; ++rank) notifier_.notify(rank);
@@ -106,7 +104,7 @@ const Backend::PeerEnd* ShmBackend::do_peer_end(int rank) {
   return end ? &*end : nullptr;
 }
 
-bool ShmBackend::is_missing(int rank) const { return header(rank).finished.load(std::memory_order_acquire) < number_; }
+bool ShmBackend::do_needs(int rank) { return header(rank).finished.load(std::memory_order_acquire) < number_; }
 
 // --- one collective ---
 
@@ -172,7 +170,9 @@ bool ShmBackend::match_signatures() {
         some_missing = true;  // but a later one that differs explains a failure of the group
         continue;
       }
-      if (!(mine.signature == theirs.signature)) throw_mismatch(rank);
+      if (!(mine.signature == theirs.signature)) {
+        throw_call_mismatch(options_, {rank_, describe_signature(rank_)}, {rank, describe_signature(rank)});
+      }
     }
     if (!some_missing) matched_ = rank + 1;
   }
@@ -189,10 +189,6 @@ std::string ShmBackend::describe_signature(int rank) const {
   const std::string_view tensors(header(rank).tensors[buffer_index_], call_info.tensors_bytes);
   return describe_call(signature_slot(rank).signature, call_info.shape, tensors, call_info.name, call_info.file,
                        call_info.line);
-}
-
-void ShmBackend::throw_mismatch(int peer) const {
-  throw_call_mismatch(options_, {rank_, describe_signature(rank_)}, {peer, describe_signature(peer)});
 }
 
 const PostedPart* ShmBackend::parts(int rank) const {
@@ -238,21 +234,13 @@ std::vector<int> ShmBackend::do_awaited() {
     if (rank == rank_) continue;
     // A rank that has not posted its signature may wait in another part of a composed backend; then it sleeps.
     const bool has_posted = signature_slot(rank).seq.load(std::memory_order_seq_cst) == number_;
-    if (matched_ == size_ ? is_missing(rank) && can_move(rank) : !has_posted && is_silent(rank)) ranks.push_back(rank);
+    if (matched_ == size_ ? do_needs(rank) && can_move(rank) : !has_posted && is_silent(rank)) ranks.push_back(rank);
   }
   return ranks;
 }
 
 std::string ShmBackend::describe() const {
   return str("1 host x ", size_, ": shm between ", options_.thread_ranks ? "threads" : "processes");
-}
-
-// --- messages ---
-
-void ShmBackend::do_start_p2p(P2pRequest& transfer) { messages_.start(transfer); }
-
-Advance ShmBackend::do_advance_p2p() {
-  return messages_.any() && messages_.advance() ? Advance::kMoved : Advance::kIdle;
 }
 
 std::unique_ptr<Backend> make_shm_backend(const ProcessGroupOptions& options, const Tuning& tuning) {

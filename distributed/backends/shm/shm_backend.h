@@ -41,13 +41,15 @@ class ShmBackend final : public Backend {
   int max_polls() const override { return max_polls_; }
   void do_start(const Collective& collective) override;
   Advance do_advance() override;
-  void do_start_p2p(P2pRequest& transfer) override;
-  Advance do_advance_p2p() override;
+  void do_start_p2p(P2pRequest& transfer) override { messages_.start(transfer); }
+  Advance do_advance_p2p() override {
+    return messages_.any() && messages_.advance() ? Advance::kMoved : Advance::kIdle;
+  }
   void do_sleep(FunctionRef<bool()> changed, Clock::time_point until) override;
-  void do_wake() override;
+  void do_wake() override { notifier_.notify(rank_); }
   void do_cancel() override;
   const PeerEnd* do_peer_end(int rank) override;
-  bool do_needs(int rank) override { return is_missing(rank); }
+  bool do_needs(int rank) override;
   bool do_needs_p2p(int rank) override { return messages_.any_with(rank); }
   LastStarted do_last_started(int rank) const override;
   std::vector<int> do_awaited() override;
@@ -68,7 +70,6 @@ class ShmBackend final : public Backend {
   Advance step();
   bool match_signatures();
   void match_parts() const;
-  [[noreturn]] void throw_mismatch(int peer) const;
   std::string describe_signature(int rank) const;
 
   using Stage = StreamingStoreTuner::Stage;
@@ -95,7 +96,6 @@ class ShmBackend final : public Backend {
   void copy_results(int64_t round);
   void send_round(int64_t round);
   void take_round(int64_t round);
-  bool is_missing(int rank) const;
   /// Rounds of this collective that the rank has completed.
   int64_t rounds_of(int rank, Counter counter) const;
   /// Whether all other ranks that take part have completed `rounds` rounds.
