@@ -5,8 +5,8 @@
 namespace tandem { inline namespace v0 { namespace distributed {
 
 const char* to_string(CollectiveKind kind) {
-  constexpr const char* kNames[] = {"all_reduce", "reduce",         "broadcast",  "gather", "all_gather",
-                                    "scatter",    "reduce_scatter", "all_to_all", "barrier"};
+  static constexpr const char* kNames[] = {"all_reduce", "reduce",         "broadcast",  "gather", "all_gather",
+                                           "scatter",    "reduce_scatter", "all_to_all", "barrier"};
   return kNames[static_cast<int>(kind)];
 }
 

@@ -165,8 +165,7 @@ FlightRecorder::~FlightRecorder() {
   std::erase(recorders.all, this);
 }
 
-void FlightRecorder::record(Operation& operation, bool starts_now) {
-  if (entries_ == nullptr) return;
+void FlightRecorder::add(Operation& operation, bool starts_now) {
   operation.record = ++num_recorded_;
   Entry& entry = entries_[(num_recorded_ - 1) % kNumEntries];
   for (auto& time : entry.times) time.store(-num_recorded_, std::memory_order_relaxed);

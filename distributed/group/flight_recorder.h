@@ -37,7 +37,9 @@ class FlightRecorder {
 
   /// Adds the operation, which has just been numbered and is being queued.
   /// `starts_now`: a collective is not queued, so that its start is the only time.
-  void record(Operation& operation, bool starts_now = false);
+  void record(Operation& operation, bool starts_now = false) {
+    if (entries_ != nullptr) add(operation, starts_now);
+  }
   /// Sets a time, in nanoseconds of trace_now_ns(), of an operation that is still among the last ones.
   void mark(const Operation& operation, Time time, int64_t now);
   /// Marks the end of an operation without error, or the agreement on one that ends on the GPU.
@@ -53,6 +55,7 @@ class FlightRecorder {
  private:
   struct Entry;
 
+  void add(Operation& operation, bool starts_now);
   static void mark(Entry* entries, int64_t record, Time time, int64_t now);
   std::string table(const std::string& why);
 

@@ -98,10 +98,6 @@ std::vector<int> HierarchicalBackend::do_awaited() {
 
 // --- one collective ---
 
-int64_t HierarchicalBackend::total_bytes(const Collective& c) const {
-  return c.num_bytes() * (c.kind == Kind::kReduceScatter ? options_.world_size : 1);
-}
-
 bool HierarchicalBackend::has_phases(const Collective& c) const {
   constexpr Kind kKinds[] = {Kind::kReduce, Kind::kBroadcast, Kind::kAllGather, Kind::kReduceScatter};
   const bool is_large = total_bytes(c) > tuning_.leader_bytes && std::ranges::find(kKinds, c.kind) != std::end(kKinds);
@@ -210,10 +206,6 @@ HierarchicalBackend::Range HierarchicalBackend::own_part(int64_t count, int loca
   return {begin, std::min(width, count - begin)};
 }
 
-int64_t HierarchicalBackend::width(int64_t count) const {
-  return kind_ == Kind::kReduceScatter ? count : slice(count, 0).count;
-}
-
 Part HierarchicalBackend::cut(const Part& part, Range range) const {
   const int64_t count = std::clamp(part.num_elements - range.begin, int64_t{0}, range.count);
   return {count == 0 || part.data == nullptr ? nullptr : part.data + range.begin * size_of(call_->dtype), count};
@@ -221,10 +213,6 @@ Part HierarchicalBackend::cut(const Part& part, Range range) const {
 
 Part HierarchicalBackend::part_of(const std::vector<Part>& parts, int host, int local, Range range) const {
   return cut(parts[static_cast<size_t>(members(host)[static_cast<size_t>(local)])], range);
-}
-
-std::byte* HierarchicalBackend::slot(int64_t index) const {
-  return slots_->data() + index % tuning_.ahead * slot_bytes_;
 }
 
 // --- phases ---

@@ -90,7 +90,9 @@ class HierarchicalBackend final : public Backend {
     Part input, output;  ///< unless each rank has parts
   };
   /// Bytes of the tensor that all ranks together send or receive.
-  int64_t total_bytes(const Collective& collective) const;
+  int64_t total_bytes(const Collective& c) const {
+    return c.num_bytes() * (c.kind == CollectiveKind::kReduceScatter ? options_.world_size : 1);
+  }
   bool has_phases(const Collective& collective) const;
   Piece piece(int64_t index) const;
   /// The slice of a chunk of `count` elements that the flow of local rank `local` transfers between the hosts. All
@@ -99,7 +101,7 @@ class HierarchicalBackend final : public Backend {
   /// The part of slice(count, local) that no lower local rank has.
   Range own_part(int64_t count, int local) const;
   /// Elements of a chunk of `count` elements (a reduce_scatter: for each rank) that one flow reduces.
-  int64_t width(int64_t count) const;
+  int64_t width(int64_t count) const { return kind_ == CollectiveKind::kReduceScatter ? count : slice(count, 0).count; }
   /// The range of a part, which may be shorter.
   Part cut(const Part& part, Range range) const;
   Part part_of(const std::vector<Part>& parts, int host, int local, Range range) const;
@@ -115,7 +117,7 @@ class HierarchicalBackend final : public Backend {
   /// What other ranks compare of `collective`, without its data.
   static Collective signature_of(Collective collective);
   Collective inner(CollectiveKind kind, DType dtype, int64_t num_elements) const;
-  std::byte* slot(int64_t index) const;
+  std::byte* slot(int64_t index) const { return slots_->data() + index % tuning_.ahead * slot_bytes_; }
 
   const ProcessGroupOptions options_;
   const HostLayout layout_;

@@ -104,8 +104,6 @@ const Backend::PeerEnd* ShmBackend::do_peer_end(int rank) {
   return end ? &*end : nullptr;
 }
 
-bool ShmBackend::do_needs(int rank) { return header(rank).finished.load(std::memory_order_acquire) < number_; }
-
 // --- one collective ---
 
 void ShmBackend::do_start(const Collective& collective) {
@@ -170,9 +168,7 @@ bool ShmBackend::match_signatures() {
         some_missing = true;  // but a later one that differs explains a failure of the group
         continue;
       }
-      if (!(mine.signature == theirs.signature)) {
-        throw_call_mismatch(options_, {rank_, describe_signature(rank_)}, {rank, describe_signature(rank)});
-      }
+      if (!(mine.signature == theirs.signature)) throw_mismatch(rank);
     }
     if (!some_missing) matched_ = rank + 1;
   }
@@ -189,6 +185,10 @@ std::string ShmBackend::describe_signature(int rank) const {
   const std::string_view tensors(header(rank).tensors[buffer_index_], call_info.tensors_bytes);
   return describe_call(signature_slot(rank).signature, call_info.shape, tensors, call_info.name, call_info.file,
                        call_info.line);
+}
+
+void ShmBackend::throw_mismatch(int peer) const {
+  throw_call_mismatch(options_, {rank_, describe_signature(rank_)}, {peer, describe_signature(peer)});
 }
 
 const PostedPart* ShmBackend::parts(int rank) const {

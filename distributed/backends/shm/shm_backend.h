@@ -49,7 +49,7 @@ class ShmBackend final : public Backend {
   void do_wake() override { notifier_.notify(rank_); }
   void do_cancel() override;
   const PeerEnd* do_peer_end(int rank) override;
-  bool do_needs(int rank) override;
+  bool do_needs(int rank) override { return header(rank).finished.load(std::memory_order_acquire) < number_; }
   bool do_needs_p2p(int rank) override { return messages_.any_with(rank); }
   LastStarted do_last_started(int rank) const override;
   std::vector<int> do_awaited() override;
@@ -70,6 +70,7 @@ class ShmBackend final : public Backend {
   Advance step();
   bool match_signatures();
   void match_parts() const;
+  [[noreturn]] void throw_mismatch(int peer) const;
   std::string describe_signature(int rank) const;
 
   using Stage = StreamingStoreTuner::Stage;
