@@ -112,7 +112,7 @@ class Connector {
       if (handshake.rank < 0) drop_log_.warn(handshake.other_end, "no token before all ranks had connected");
     }
     const int missing = first_missing();
-    if (missing < 0) return {std::move(sockets_), ""};
+    if (missing < 0) return {std::move(sockets_), missing, ""};
     const int shown = job_rank(options_, missing);
     if (Clock::now() >= rendezvous_.deadline()) {
       fail_to_join(options_,
@@ -121,7 +121,7 @@ class Connector {
                    missing);
     }
     const std::string& why = errors_[static_cast<size_t>(missing)];
-    return {{}, str("no connection to rank ", shown, why.empty() ? "" : ": ", why)};
+    return {{}, missing, str("no connection to rank ", shown, why.empty() ? "" : ": ", why)};
   }
 
  private:

@@ -13,7 +13,8 @@ namespace tandem { inline namespace v0 { namespace distributed::network {
 
 struct Connections {
   std::vector<FileDescriptor> sockets;  ///< by rank; empty for this rank itself
-  std::string error;                    ///< why one is missing; "" if none is
+  int missing = -1;                     ///< the first rank without a connection; -1: none is missing
+  std::string error;                    ///< why it is missing
 };
 
 /// Connects this rank with every other rank of the group over `interface`; collective.

@@ -93,7 +93,7 @@ void Mesh::connect(Rendezvous& rendezvous, const std::string& token) {
   Connections connections = connect_ranks(options_, interface_, token, rendezvous);
   std::string& error = connections.error;
   try {
-    if (error.empty()) open(std::move(connections.sockets));
+    if (connections.missing < 0) open(std::move(connections.sockets));
   } catch (const IoError& e) {
     error = e.what();
   }
