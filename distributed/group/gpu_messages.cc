@@ -99,7 +99,7 @@ std::shared_ptr<const int> reserve_blocks(Device device) {
   const auto count = static_cast<int>(std::bit_floor(quarter));  // NCCL rounds up
   used += count;
   return {new int(count), [&all, &used](const int* reserved) {
-            std::lock_guard lock(all.mutex);
+            std::lock_guard releasing(all.mutex);
             used -= *reserved;
             delete reserved;
           }};

@@ -147,7 +147,8 @@ bool P2pMatcher::match(int rank) {
 
 void P2pMatcher::accept(int rank, const MessageFrame& offer, P2pRequest& transfer) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
-  AnswerFrame answer{.id = offer.id};
+  AnswerFrame answer;
+  answer.id = offer.id;
   if (offer != transfer) {
     answer.kind = Kind::kMismatch;
     answer.posted = frame_of(transfer);
