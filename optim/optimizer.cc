@@ -245,10 +245,11 @@ void Optimizer::step(const Tensor& skip) {
 
 /// Completes the parameters that this rank has updated a share of.
 void Optimizer::exchange(const std::vector<Update>& updates) const {
-  std::vector<Tensor> updated;
-  for (const Update& update : updates) updated.push_back(parameters_[update.index]);
-  for (const DividedParameters& own : by_group(updated)) {
-    if (own.group == nullptr) continue;
+  std::vector<Tensor> divided;
+  for (const Update& update : updates) {
+    if (shard_of(parameters_[update.index]) != nullptr) divided.push_back(parameters_[update.index]);
+  }
+  for (const DividedParameters& own : by_group(divided)) {
     std::vector<const autograd::Leaf*> leaves;
     for (const Tensor& parameter : own.parameters) leaves.push_back(&autograd::leaf(parameter));
     own.group->exchange(leaves);
