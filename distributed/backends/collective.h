@@ -1,4 +1,5 @@
-// One operation as ProcessGroup passes it to a backend, and its description in errors. Private to distributed/.
+// One operation as ProcessGroup passes it to a backend, its description in errors, and how messages are matched.
+// Private to distributed/.
 #pragma once
 
 #include <algorithm>

@@ -91,13 +91,14 @@ void SerialThread::close() {
 std::shared_ptr<const int> reserve_blocks(Device device) {
   if (env_string("NCCL_LAUNCH_ORDER_IMPLICIT").value_or("0") != "0") return nullptr;
   BlocksInUse& all = blocks_in_use();
-  std::lock_guard lock(all.mutex);
+  std::unique_lock lock(all.mutex);
   int& used = all.count[device.index];
   const int left = half_of(device) - used;
   if (left <= 0) return nullptr;
   const auto quarter = static_cast<unsigned int>(std::clamp(left / 4, 1, kMaxNcclBlocks));
   const auto count = static_cast<int>(std::bit_floor(quarter));  // NCCL rounds up
   used += count;
+  lock.unlock();
   return {new int(count), [&all, &used](const int* reserved) {
             std::lock_guard releasing(all.mutex);
             used -= *reserved;
@@ -326,6 +327,7 @@ std::shared_ptr<Message> GpuMessages::list_message(const GpuPair& pair, bool sen
   const P2POp::Kind kind = sends ? P2POp::Kind::kSend : P2POp::Kind::kRecv;
   prepare_message(*message, "list", options_, {kind, list, pair.peer}, {.name = "messages between GPUs"});
   message->is_internal = true;
+  message->timeout = {};
   message->transfer.tag = kListTag;
   return message;
 }

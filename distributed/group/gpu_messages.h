@@ -94,9 +94,9 @@ struct GpuMessage {
   std::exception_ptr error() const { return task != nullptr && task->is_done ? task->error : nullptr; }
   bool is_complete() const { return phase == Phase::kComplete; }
 
-  Tensor tensor;  ///< released when a direct message is launched, or a staged one is complete
-  // Constant after the message was queued.
+  Tensor tensor;       ///< released when a direct message is launched, or a staged one is complete
   MessageBatch batch;  ///< of this message alone; moved to the batch that is launched
+  // Constant after the message was queued.
   GpuMessages* owner = nullptr;
   GpuPair* pair = nullptr;
   /// Messages of the same batch_isend_irecv to and from the same rank that may be direct and are not matched yet. The

@@ -1,4 +1,5 @@
 // Checks the tensors of each collective, and prepares its operation.
+#include <functional>
 #include <numeric>
 
 #include <tandem/distributed/group/argument_checks.h>

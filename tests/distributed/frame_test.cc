@@ -258,6 +258,7 @@ TEST(FramePayloads, OutOfRangeFieldsAreRejected) {
       {0, 18, -1, "with a negative count"},
       {0, 19, -1, "with a negative count"},
       // Message: id, tag, dtype, count, name hash, shape hash, GPU, dims, name, file, line, data.
+      {1, 1, int64_t{1} << 32, "with an invalid tag"},
       {1, 2, static_cast<int64_t>(kFloat64) + 1, kNoValue},
       {1, 3, -1, "with a negative count"},
       {1, 7, -1, "with a negative count"},

@@ -377,7 +377,10 @@ bool HierarchicalBackend::start_deliver(const Piece& p, int step) {
       local_call_.num_elements += parts.back().num_elements;
     }
     local_call_.input = local_call_.output = parts[flows_ > 1 ? static_cast<size_t>(local_rank_) : 0].data;
-    if (flows_ == 1) local_call_.root = 0;
+    if (flows_ == 1) {
+      local_call_.root = 0;
+      parts.clear();
+    }
   }
   local_->do_start(local_call_);
   return true;

@@ -1,6 +1,7 @@
 #include <tandem/distributed/backends/network/frame.h>
 
 #include <algorithm>
+#include <climits>
 #include <cstring>
 #include <type_traits>
 
@@ -113,7 +114,8 @@ void list(Io& io, Frame& frame) {
 
 template <class Io, SameAs<MessageFrame> Frame>
 void list(Io& io, Frame& frame) {
-  io.number(frame.id).number(frame.tag).number(frame.dtype, 0, static_cast<int64_t>(kFloat64), kNoEnumerator);
+  io.number(frame.id).number(frame.tag, INT_MIN, INT_MAX, "with an invalid tag");
+  io.number(frame.dtype, 0, static_cast<int64_t>(kFloat64), kNoEnumerator);
   io.number(frame.num_elements, 0, INT64_MAX, kNegative);
   io.number(frame.name_hash).number(frame.shape_hash).number(frame.gpu);
   list_shape(io, frame.shape);

@@ -49,7 +49,8 @@ class P2pMatcher {
     // Outgoing messages, one list per state, in the order of the states.
     std::deque<P2pRequest*> started;
     std::vector<Outgoing> announced;
-    std::deque<Outgoing> sending;  ///< the receiver has agreed; pieces of one message at a time are put into the ring
+    std::deque<Outgoing>
+        sending;  ///< the receiver has agreed; pieces of the first one whose data is in host memory are put into the ring
     std::vector<int32_t> free_entries;
     int64_t num_announced = 0;
     int64_t num_sent = 0;  ///< number of pieces
