@@ -228,7 +228,6 @@ void GradientReducer::Impl::launch(size_t i) {
   Bucket& bucket = buckets[i];
   if (shards) {
     for (const size_t p : shards->contents(i)) {
-      parameters[p].is_used = has_gradient(p);
       if (!parameters[p].leaf->filled()) primitives::fill(parameters[p].leaf->slot(), 0);
     }
   }
@@ -245,7 +244,7 @@ void GradientReducer::Impl::finish() {
   for (size_t p = 0; p < parameters.size(); ++p) {
     const Parameter& parameter = parameters[p];
     const bool is_launched = is_planned(p) && static_cast<size_t>(parameter.last_bucket) < next_bucket;
-    used.push_back(shards && is_launched ? parameter.is_used : has_gradient(p));
+    used.push_back(is_launched || has_gradient(p));  // with shards, the gradient may be averaged and gone
     if (is_planned(p) && !shards && !parameter.leaf->filled()) primitives::fill(parameter.leaf->slot(), 0);
   }
   try {

@@ -33,8 +33,7 @@ struct GradientReducer::Impl {
     HookHandle hook;
     int first_bucket;  ///< first and last bucket that contain a slice of the parameter
     int last_bucket;
-    bool has_slot;         ///< whether this reducer has given the leaf its slot
-    bool is_used = false;  ///< in this backward pass, when its bucket was launched: whether it had a gradient
+    bool has_slot;  ///< whether this reducer has given the leaf its slot
   };
   struct Bucket : GradBucket {
     int num_parameters = 0;
