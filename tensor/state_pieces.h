@@ -24,10 +24,10 @@ inline constexpr const char* kFullShape = "full_shape";
 
 /// Elements [begin, end) of a tensor.
 struct Piece {
-  int64_t begin = 0;
-  int64_t end = 0;
-  Tensor elements;  ///< [end - begin]
-  int rank = -1;    ///< whose piece it is, for error texts; -1 if unknown
+  int64_t begin = 0;  ///< inclusive
+  int64_t end = 0;    ///< exclusive
+  Tensor elements;    ///< [end - begin]
+  int rank = -1;      ///< whose piece it is, for error texts; -1 if unknown
 };
 
 /// The nested state of a tensor of this shape of which this rank has `elements`, 1-D, from element `begin` on.
