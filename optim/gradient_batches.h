@@ -29,7 +29,7 @@ inline std::vector<GradientBatch> batches_of(const std::vector<Tensor>& gradient
   return batches;
 }
 
-/// The parameter's share in the update of this rank; null if every rank updates all of it.
+/// The parameter's shard, the elements that this rank updates; null if every rank updates the whole parameter.
 inline autograd::LeafShard* shard_of(const Tensor& parameter) {
   const TensorImpl& impl = parameter.impl();  // of a parameter that is frozen too
   return impl.autograd && !impl.has_node ? static_cast<const autograd::Leaf&>(*impl.autograd).shard() : nullptr;

@@ -41,7 +41,7 @@ Tensor row_major_gradient(const Tensor& parameter) {
   return copy;
 }
 
-/// The shape of the state: that of the parameter or of this rank's share of it.
+/// The shape of the parameter's state on this rank: [elements of the shard], or the parameter's if it has no shard.
 Shape state_shape(const Tensor& parameter) {
   const autograd::LeafShard* const shard = shard_of(parameter);
   return shard != nullptr ? Shape{shard->size()} : parameter.shape();
@@ -53,7 +53,7 @@ int64_t state_begin(const Tensor& parameter) {
   return shard != nullptr ? shard->begin : 0;
 }
 
-/// The parameter's copy for autocast that a step writes; undefined if there is none, or if a step changes only a share.
+/// The parameter's copy for autocast that a step writes; undefined if there is none, or if the parameter has a shard.
 Tensor copy_of(const Tensor& parameter) {
   return autograd::is_copied_by_autocast(parameter) && shard_of(parameter) == nullptr
              ? autograd::leaf(parameter).rounded.existing()
@@ -243,7 +243,7 @@ void Optimizer::step(const Tensor& skip) {
   }
 }
 
-/// Completes the parameters that this rank has updated a share of.
+/// Exchanges the updated shards between the ranks, so that every rank has the whole parameters.
 void Optimizer::exchange(const std::vector<Update>& updates) const {
   std::vector<Tensor> divided;
   for (const Update& update : updates) {

@@ -38,7 +38,7 @@ struct ParameterGroup {
 /// because it was loaded or changed since the last step, the step starts from the parameter's value. P. Micikevicius et
 /// al., "Mixed precision training", ICLR 2018.
 ///
-/// Parameters that the ranks of a DistributedDataParallel divide (distributed::Shard) have state for this rank's share
+/// Parameters that the ranks of a DistributedDataParallel divide (distributed::Shard) have state for this rank's shard
 /// only, and a step is collective: if it throws on some ranks, the others wait until these step again or end. Steps of
 /// optimizers that are not elementwise (Muon) throw StateError for them.
 ///

@@ -54,11 +54,11 @@ class SerialThread {
   std::thread thread_;
 };
 
-/// Reserves thread blocks of a GPU for NCCL's message kernels of one pair of ranks, until the result is destroyed: a
-/// quarter of those that are left, rounded down to a power of two, but at least one. Returns null if none is left, or
-/// if NCCL orders all communicators of the GPU (NCCL_LAUNCH_ORDER_IMPLICIT): then a message could wait for another one
-/// that its peer has not launched. All reservations together leave half of the GPU to collectives, so that every
-/// launched NCCL kernel can run.
+/// Reserves thread blocks of a GPU for NCCL's message kernels of one pair of ranks, until the result is destroyed. The
+/// number of blocks is a quarter of the free ones, rounded down to a power of two, and at least one. Returns null if no
+/// block is free. Also returns null if NCCL orders all communicators of the GPU (NCCL_LAUNCH_ORDER_IMPLICIT), because a
+/// message could then wait for another one that its peer has not launched. Reservations use at most half of the GPU, so
+/// that every launched NCCL kernel can run.
 std::shared_ptr<const int> reserve_blocks(Device device);
 /// Limit of the thread blocks of collectives.
 int max_collective_blocks(Device device);

@@ -84,7 +84,6 @@ TEST(ShardingState, LoadsAtEveryNumberOfRanksAndLevel) {
 }
 
 TEST(ShardingTraffic, IsThatOfAnAllReduceInTwoHalves) {
-  if (!testing::test_device().is_cpu()) GTEST_SKIP() << "spans of NCCL have other bytes";
   run_threads(3, [](Context& context) {
     for (const Shard level : kLevels) {
       Training t(context, {.shard = level});

@@ -134,7 +134,7 @@ TEST(Mpi, UnusableRanksAreRefusedByName) {
             "ProcessGroup: backend mpi needs one process for each rank, but the ranks are threads of one process; use "
             "auto, shm or gloo\n");
   const auto late = run(3, {"late", "gloo"});
-  // Each rank finds the reason, or hears it from the one that found it first.
+  // Both ranks find the reason; the slower one may instead receive the error of the faster one.
   EXPECT_EQ(count(late.out,
                   "the mpi backend cannot be used by rank 1: MPI is not initialized, and the group has 2 of "
                   "MPI's 3 ranks; first create a group of all ranks with mpi\n"),
