@@ -98,7 +98,6 @@ Advance Executor::advance_messages() {
   try {
     // The backend has dropped failed messages, so they must not be advanced any more.
     if (known_.has_failed_operation) throw known_.failure->error();
-    if (gpu_messages_ != nullptr) gpu_messages_->provide_data(messages_);
     Advance moved = backend->do_advance_p2p();
     if (moved == Advance::kIdle && knows_ends()) {
       moved = backend->do_advance_p2p();

@@ -110,28 +110,19 @@ int max_collective_blocks(Device device) { return std::min(half_of(device), kMax
 
 // --- GpuMessage ---
 
-/// State of the direct messages between this rank and one other rank.
+/// State of the direct messages between this rank and one other rank. Used by the executor, unless stated.
 struct GpuPair {
-  GpuPair(int peer_, bool leads_, std::shared_ptr<const int> blocks_)
-      : peer(peer_), leads(leads_), blocks(std::move(blocks_)) {}
-
   const int peer;
   const bool leads;
-  const std::shared_ptr<const int> blocks;  // null: no direct messages
-  SerialThread thread;                      // connects and launches; may wait for the other rank
-  std::shared_ptr<NcclBackend> nccl;        // used by the thread
-
-  // Used by the executor.
-  struct Entry {
-    int64_t key;
-    std::shared_ptr<GpuMessage> message;
-    GpuMessages::Clock::time_point matched;
-  };
-  std::optional<NcclId> id;
-  std::vector<Entry> matched;  // direct messages that are not launched
+  const std::shared_ptr<const int> blocks;                // null: no direct messages
+  std::optional<NcclId> id = {};                          // constant when it is set
+  std::vector<std::shared_ptr<GpuMessage>> matched = {};  // direct messages that are not launched
   // Of a follower:
-  std::deque<std::vector<int64_t>> lists;  // received, but not launched
-  bool awaits_list = false;
+  std::deque<std::vector<int64_t>> lists = {};  // received, but not launched
+  std::shared_ptr<Message> awaited = {};        // receives the next list
+
+  std::shared_ptr<NcclBackend> nccl = {};  // used by the thread
+  SerialThread thread = {};                // connects and launches; may wait for the other rank. Ends before the rest
 };
 
 GpuMessage::GpuMessage(const Tensor& tensor_, Message& message, std::byte* data) : tensor(tensor_) {
@@ -146,10 +137,11 @@ GpuMessage::GpuMessage(const Tensor& tensor_, Message& message, std::byte* data)
   batch.timeout = message.timeout;
 }
 
-bool Message::is_complete() const { return gpu != nullptr ? gpu->is_complete() : transfer.done; }
+bool Message::is_complete() const { return gpu != nullptr ? gpu->is_complete.load() : transfer.done; }
 
 void GpuMessage::join() const {
-  if (can_join && task != nullptr && task->work != nullptr) task->work->join();
+  const auto work = is_complete ? task.get() : nullptr;
+  if (work != nullptr) work->join();
 }
 
 // --- GpuMessages ---
@@ -162,24 +154,19 @@ GpuMessages::GpuMessages(const ProcessGroupOptions& options, NcclBackend::Option
 
 GpuMessages::~GpuMessages() { close(); }
 
-GpuPair& GpuMessages::find_pair(int peer) {
-  std::lock_guard lock(mutex_);
-  std::unique_ptr<GpuPair>& pair = pairs_[peer];
-  if (pair == nullptr) {
-    pair = std::make_unique<GpuPair>(peer, options_.rank < peer, reserve_blocks(device()));
-  }
-  return *pair;
-}
-
 void GpuMessages::prepare(std::span<const std::shared_ptr<Message>> messages) {
   std::map<int, std::shared_ptr<int>> unmatched;
+  std::lock_guard lock(mutex_);
   for (const auto& message : messages) {
     if (message->gpu == nullptr) continue;
+    const int peer = message->transfer.peer;
+    std::unique_ptr<GpuPair>& pair = pairs_[peer];
+    if (pair == nullptr) pair.reset(new GpuPair{peer, options_.rank < peer, reserve_blocks(device())});
     message->gpu->owner = this;
-    message->gpu->pair = &find_pair(message->transfer.peer);
-    message->transfer.gpu = message->gpu->pair->blocks != nullptr ? identity_ : kNotDirect;
+    message->gpu->pair = pair.get();
+    message->transfer.gpu = pair->blocks != nullptr ? identity_ : kNotDirect;
     message->transfer.stage = [this, waiting = message.get()] { stage(*waiting); };
-    auto& num_unmatched = unmatched[message->transfer.peer];
+    auto& num_unmatched = unmatched[peer];
     if (num_unmatched == nullptr) num_unmatched = std::make_shared<int>(0);
     message->gpu->num_unmatched = num_unmatched;
     ++*num_unmatched;
@@ -199,30 +186,27 @@ void GpuMessages::close() {
     pairs.swap(pairs_);
     nccl_backends_.clear();
   }
-  std::vector<GpuPair*> connected;
   for (const auto& [peer, pair] : pairs) {
-    if (pair->id) connected.push_back(pair.get());
+    if (pair->id) pair->thread.post([ends = pair.get()] { ends->nccl.reset(); });
   }
-  for (GpuPair* const pair : connected) pair->thread.post([pair] { pair->nccl.reset(); });
-  for (GpuPair* const pair : connected) pair->thread.close();
+  pairs.clear();
   copies_.close();
 }
 
 // --- staged messages ---
 
 /// Runs f on the thread. The executor notices when it is done.
-std::shared_ptr<GpuTask> GpuMessages::post(SerialThread& thread, std::function<void(GpuTask&)> f,
-                                           std::shared_ptr<GpuTask> task) {
-  thread.post([task, f = std::move(f), wake = wake_] {
+GpuTask GpuMessages::post(SerialThread& thread, std::function<std::shared_ptr<GpuWork>()> f) {
+  const Promise<std::shared_ptr<GpuWork>> promise;
+  thread.post([promise, f = std::move(f), wake = wake_] {
     try {
-      f(*task);
+      promise.set_value(f());
     } catch (...) {
-      task->error = std::current_exception();
+      promise.set_exception(std::current_exception());
     }
-    task->is_done = true;
     wake();
   });
-  return task;
+  return promise.future();
 }
 
 /// As P2pRequest::stage.
@@ -232,24 +216,26 @@ void GpuMessages::stage(Message& message) {
   m.host = empty(m.tensor.shape(), {m.tensor.dtype()});
   if (!message.transfer.sends) {
     message.transfer.data = m.host.data_ptr();
-    m.phase = GpuMessage::Phase::kReceiving;
     return;
   }
   m.phase = GpuMessage::Phase::kCopyingOut;
-  m.task = post(copies_, [self = message.gpu](GpuTask&) {
-    self->batch.transfers[0].ready.synchronize();
-    const cuda::StreamGuard on(cuda::side_stream(self->tensor.device(), 0));
-    primitives::copy(self->tensor, self->host);
-  });
+  copy(message.gpu);
 }
 
-void GpuMessages::provide_data(std::span<const std::shared_ptr<Message>> active) {
-  for (const auto& message : active) {
-    GpuMessage* const m = message->gpu.get();
-    if (m == nullptr || m->phase != GpuMessage::Phase::kCopyingOut || !m->task->is_done || m->task->error) continue;
-    message->transfer.data = m->host.data_ptr();
-    m->phase = GpuMessage::Phase::kSending;
-  }
+/// Copies the data of a staged message between the GPU and host memory.
+void GpuMessages::copy(const std::shared_ptr<GpuMessage>& message) {
+  message->task = post(copies_, [message]() -> std::shared_ptr<GpuWork> {
+    const GpuTransfer& transfer = message->batch.transfers[0];
+    transfer.ready.synchronize();
+    const cuda::Stream side = cuda::side_stream(message->tensor.device(), 0);
+    const cuda::StreamGuard on(side);
+    primitives::copy(transfer.sends ? message->tensor : message->host,
+                     transfer.sends ? message->host : message->tensor);
+    const cuda::Event copied(message->tensor.device());
+    copied.record(side);
+    copied.synchronize();
+    return nullptr;
+  });
 }
 
 // --- progress ---
@@ -257,21 +243,11 @@ void GpuMessages::provide_data(std::span<const std::shared_ptr<Message>> active)
 bool GpuMessages::advance(std::vector<std::shared_ptr<Message>>& active) {
   bool moved = false;
   for (const auto& message : active) {
-    if (message->ended) continue;
-    if (message->gpu != nullptr) {
-      moved |= advance_one(*message);
-    } else if (message->on_transferred && message->transfer.done) {
-      std::exchange(message->on_transferred, nullptr)();
-      moved = true;
-    }
+    if (!message->ended && message->gpu != nullptr) moved |= advance_one(*message);
   }
   wake_at_ = Clock::time_point::max();
-  std::vector<GpuPair*> pairs;
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& [peer, pair] : pairs_) pairs.push_back(pair.get());
-  }
-  for (const auto& pair : pairs) moved |= pair->leads ? lead(*pair, active) : follow(*pair, active);
+  std::lock_guard lock(mutex_);
+  for (const auto& [peer, pair] : pairs_) moved |= pair->leads ? lead(*pair, active) : follow(*pair, active);
   return moved;
 }
 
@@ -279,46 +255,30 @@ bool GpuMessages::advance(std::vector<std::shared_ptr<Message>>& active) {
 bool GpuMessages::advance_one(Message& message) {
   using Phase = GpuMessage::Phase;
   GpuMessage& m = *message.gpu;
-  const Phase before = m.phase;
-  const bool task_is_done = m.task != nullptr && m.task->is_done && !m.task->error;
-  switch (m.phase) {
-    case Phase::kMatching:
-      if (!message.transfer.done) break;
-      m.phase = Phase::kLaunching;
-      --*m.num_unmatched;
-      m.pair->matched.push_back({key_of(message, m.pair->leads), message.gpu, Clock::now()});
-      break;
-    case Phase::kSending:
-      if (message.transfer.done) m.phase = Phase::kComplete;
-      break;
-    case Phase::kReceiving:
-      if (!message.transfer.done) break;
-      m.phase = Phase::kCopyingIn;
-      m.task = post(copies_, [self = message.gpu](GpuTask&) {
-        self->batch.transfers[0].ready.synchronize();
-        const cuda::Stream side = cuda::side_stream(self->tensor.device(), 0);
-        const cuda::StreamGuard on(side);
-        primitives::copy(self->host, self->tensor);
-        const cuda::Event copied(self->tensor.device());
-        copied.record(side);
-        copied.synchronize();
-      });
-      break;
-    case Phase::kCopyingIn:
-      if (task_is_done) m.phase = Phase::kComplete;
-      break;
-    case Phase::kLaunching:
-      if (task_is_done && m.task->is_announced) m.phase = Phase::kComplete;
-      break;
-    case Phase::kCopyingOut:
-    case Phase::kComplete: break;
-  }
-  if (m.phase == Phase::kComplete) {
+  const bool is_over = m.phase == Phase::kTransferring
+                           ? message.transfer.done
+                           : m.task.valid() && m.task.is_completed() && !m.task.exception() &&
+                                 (m.list == nullptr || m.list->transfer.done);
+  if (!is_over) return false;
+  if (m.phase == Phase::kCopyingOut) {
+    m.phase = Phase::kTransferring;
+    message.transfer.data = m.host.data_ptr();
+  } else if (m.phase == Phase::kTransferring && message.transfer.direct) {
+    m.phase = Phase::kEnding;
+    --*m.num_unmatched;
+    m.key = key_of(message, m.pair->leads);
+    m.matched = Clock::now();
+    m.pair->matched.push_back(message.gpu);
+  } else if (m.phase == Phase::kTransferring && !message.transfer.sends) {
+    m.phase = Phase::kEnding;
+    copy(message.gpu);
+  } else {
     m.tensor = {};
     m.host = {};
-    m.can_join = true;
+    m.list = {};
+    m.is_complete = true;
   }
-  return m.phase != before;
+  return true;
 }
 
 /// An internal message with a list of messages, from the leader to the follower.
@@ -340,74 +300,71 @@ bool GpuMessages::lead(GpuPair& pair, std::vector<std::shared_ptr<Message>>& add
   Matched messages;
   const Tensor list = zeros({kListNumbers}, {kInt64});
   int64_t* const numbers = list.data<int64_t>();
-  std::vector<GpuPair::Entry> kept;
-  for (GpuPair::Entry& entry : pair.matched) {
-    const bool is_whole = *entry.message->num_unmatched <= 0;
-    if (messages.size() == kMaxListed || (!is_whole && now < entry.matched + kMaxBatchDelay)) {
-      if (!is_whole) wake_at_ = std::min(wake_at_, entry.matched + kMaxBatchDelay);
-      kept.push_back(std::move(entry));
+  Matched kept;
+  for (const auto& message : pair.matched) {
+    const bool is_whole = *message->num_unmatched <= 0;
+    if (messages.size() == kMaxListed || (!is_whole && now < message->matched + kMaxBatchDelay)) {
+      if (!is_whole) wake_at_ = std::min(wake_at_, message->matched + kMaxBatchDelay);
+      kept.push_back(message);
       continue;
     }
-    numbers[1 + kIdNumbers + messages.size()] = entry.key;
-    messages.push_back(std::move(entry.message));
+    numbers[1 + kIdNumbers + messages.size()] = message->key;
+    messages.push_back(message);
   }
   pair.matched = std::move(kept);
   if (messages.empty()) return false;
   if (!pair.id) pair.id = NcclBackend::make_id();
   numbers[0] = static_cast<int64_t>(messages.size());
   std::memcpy(numbers + 1, pair.id->data(), pair.id->size());
-
-  const auto task = std::make_shared<GpuTask>();
-  task->is_announced = false;
   added.push_back(list_message(pair, true, list));
-  added.back()->on_transferred = [task] { task->is_announced = true; };
-  launch(pair, messages, task);
+  for (const auto& message : messages) message->list = added.back();
+  launch(pair, messages);
   return true;
 }
 
 /// Receives the leader's lists and launches their messages, when these are matched on this rank too.
 bool GpuMessages::follow(GpuPair& pair, std::vector<std::shared_ptr<Message>>& added) {
   bool moved = false;
+  if (pair.awaited != nullptr && pair.awaited->transfer.done) {
+    const auto* const numbers = reinterpret_cast<const int64_t*>(pair.awaited->transfer.data);
+    const auto count = std::min(static_cast<size_t>(std::max<int64_t>(numbers[0], 0)), kMaxListed);
+    const int64_t* const keys = numbers + 1 + kIdNumbers;
+    pair.id.emplace();
+    std::memcpy(pair.id->data(), numbers + 1, pair.id->size());
+    pair.lists.emplace_back(keys, keys + count);
+    pair.awaited = nullptr;
+    moved = true;
+  }
   const auto find = [&](int64_t key) {
-    return std::find_if(pair.matched.begin(), pair.matched.end(), [&](const auto& entry) { return entry.key == key; });
+    return std::find_if(pair.matched.begin(), pair.matched.end(), [&](const auto& m) { return m->key == key; });
   };
   const auto is_matched = [&](int64_t key) { return find(key) != pair.matched.end(); };
   while (!pair.lists.empty() && std::all_of(pair.lists.front().begin(), pair.lists.front().end(), is_matched)) {
     Matched messages;
     for (const int64_t key : pair.lists.front()) {
       const auto entry = find(key);
-      messages.push_back(std::move(entry->message));
+      messages.push_back(*entry);
       pair.matched.erase(entry);
     }
     pair.lists.pop_front();
-    launch(pair, messages, std::make_shared<GpuTask>());
+    launch(pair, messages);
     moved = true;
   }
-  const bool is_listed = std::all_of(pair.matched.begin(), pair.matched.end(), [&](const auto& entry) {
+  const bool is_listed = std::all_of(pair.matched.begin(), pair.matched.end(), [&](const auto& m) {
     return std::any_of(pair.lists.begin(), pair.lists.end(),
-                       [&](const auto& list) { return std::find(list.begin(), list.end(), entry.key) != list.end(); });
+                       [&](const auto& list) { return std::find(list.begin(), list.end(), m->key) != list.end(); });
   });
   // A list is received for each matched message that no list contains. So both ranks have equally many internal
   // messages.
-  if (is_listed || pair.awaits_list) return moved;
-  pair.awaits_list = true;
-  const Tensor list = zeros({kListNumbers}, {kInt64});
-  added.push_back(list_message(pair, false, list));
-  added.back()->on_transferred = [&pair, list] {
-    const int64_t* const numbers = list.data<int64_t>();
-    const auto count = std::min(static_cast<size_t>(std::max<int64_t>(numbers[0], 0)), kMaxListed);
-    const int64_t* const keys = numbers + 1 + kIdNumbers;
-    pair.id.emplace();
-    std::memcpy(pair.id->data(), numbers + 1, pair.id->size());
-    pair.lists.emplace_back(keys, keys + count);
-    pair.awaits_list = false;
-  };
+  if (is_listed || pair.awaited != nullptr) return moved;
+  pair.awaited = list_message(pair, false, zeros({kListNumbers}, {kInt64}));
+  added.push_back(pair.awaited);
   return true;
 }
 
 // --- launching ---
 
-void GpuMessages::launch(GpuPair& pair, const Matched& messages, const std::shared_ptr<GpuTask>& task) {
+void GpuMessages::launch(GpuPair& pair, const Matched& messages) {
   const auto batch = std::make_shared<MessageBatch>();
   const bool is_timed =
       std::all_of(messages.begin(), messages.end(), [](const auto& m) { return m->batch.timeout.count() > 0; });
@@ -419,16 +376,15 @@ void GpuMessages::launch(GpuPair& pair, const Matched& messages, const std::shar
     std::move(one.after.begin(), one.after.end(), std::back_inserter(batch->after));
     if (is_timed) batch->timeout = std::max(batch->timeout, one.timeout);
     batch->shown += str(batch->shown.empty() ? "" : ", ", one.shown);
-    m->task = task;
     m->tensor = {};
   }
   batch->shown_title = messages.front()->batch.shown_title;
   if (messages.size() > 1) batch->shown_title += str(" and ", messages.size() - 1, " more");
-  const auto connect_and_launch = [this, &pair, batch](GpuTask& running) {
+  const GpuTask task = post(pair.thread, [this, &pair, batch] {
     if (pair.nccl == nullptr) connect(pair, batch->timeout);
-    running.work = pair.nccl->launch(*batch);
-  };
-  post(pair.thread, connect_and_launch, task);
+    return pair.nccl->launch(*batch);
+  });
+  for (const auto& m : messages) m->task = task;
 }
 
 /// Creates the communicator. Blocks until the other rank does so too.

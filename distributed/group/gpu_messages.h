@@ -22,6 +22,7 @@
 #include <thread>
 #include <vector>
 
+#include <tandem/base/future.h>
 #include <tandem/distributed/backends/nccl/nccl_backend.h>
 #include <tandem/distributed/group/operation.h>
 #include <tandem/distributed/process_group_options.h>
@@ -66,33 +67,25 @@ int max_collective_blocks(Device device);
 struct GpuPair;
 class GpuMessages;
 
-/// Work of another thread for messages: copies, or the launch of direct messages.
-struct GpuTask {
-  std::atomic<bool> is_done{false};
-  std::exception_ptr error;       ///< set before is_done
-  std::shared_ptr<GpuWork> work;  ///< of a launch; set before is_done
-  bool is_announced = true;       ///< false: the other rank has not received the list yet; used by the executor
-};
+/// Work of another thread for messages: the copy of a staged message, which has a null result, or the launch of direct
+/// messages.
+using GpuTask = Future<std::shared_ptr<GpuWork>>;
 
 /// The part of a Message with a GPU tensor that other threads use too. Members are used by the group's executor (the
 /// thread that runs the queue), unless stated.
 struct GpuMessage {
+  using Clock = Operation::Clock;
   enum class Phase : uint8_t {
-    kMatching,    ///< the backend has not found the other side yet
-    kCopyingOut,  ///< staged: the data is copied to host memory
-    kSending,     ///< staged: the backend sends it
-    kReceiving,   ///< staged: the backend receives into host memory
-    kCopyingIn,   ///< staged: the data is copied to the GPU
-    kLaunching,   ///< direct: to be launched by both ranks
-    kComplete,
+    kTransferring,  ///< the backend matches it and, if it is staged, transfers it
+    kCopyingOut,    ///< staged: the data is copied to host memory, from which the backend sends it
+    kEnding,        ///< staged: the data is copied to the GPU; direct: to be launched by both ranks
   };
 
   GpuMessage(const Tensor& tensor_, Message& message, std::byte* data);
   /// Makes the calling thread's current stream wait for a direct message. Any thread, after completion.
   void join() const;
   /// The failure of a copy or launch, or null.
-  std::exception_ptr error() const { return task != nullptr && task->is_done ? task->error : nullptr; }
-  bool is_complete() const { return phase == Phase::kComplete; }
+  std::exception_ptr error() const { return task.valid() ? task.exception() : nullptr; }
 
   Tensor tensor;       ///< released when a direct message is launched, or a staged one is complete
   MessageBatch batch;  ///< of this message alone; moved to the batch that is launched
@@ -103,10 +96,13 @@ struct GpuMessage {
   /// leader launches these messages together if it can.
   std::shared_ptr<int> num_unmatched;
 
-  Phase phase = Phase::kMatching;
+  Phase phase = Phase::kTransferring;
   Tensor host;
-  std::shared_ptr<GpuTask> task;
-  std::atomic<bool> can_join{false};  ///< task is final; read by any thread
+  GpuTask task;                          ///< of the current phase; not valid: none
+  int64_t key = 0;                       ///< of a matched direct message: equal on both ranks
+  Clock::time_point matched = {};        ///< time at which it was matched
+  std::shared_ptr<Message> list;         ///< of a leader: with this message in it; must be sent, too
+  std::atomic<bool> is_complete{false};  ///< task is final; read by any thread
 };
 
 /// The GPU messages of a group on one rank.
@@ -130,8 +126,6 @@ class GpuMessages {
   void close();
 
   // --- for the executor ---
-  /// Passes staged data to the backend.
-  void provide_data(std::span<const std::shared_ptr<Message>> active);
   /// Advances the messages that the backend has matched. Appends internal messages, which are to be started. Returns
   /// whether anything has happened.
   bool advance(std::vector<std::shared_ptr<Message>>& active);
@@ -141,15 +135,14 @@ class GpuMessages {
  private:
   using Matched = std::vector<std::shared_ptr<GpuMessage>>;
 
-  GpuPair& find_pair(int peer);
   void stage(Message& message);
-  std::shared_ptr<GpuTask> post(SerialThread& thread, std::function<void(GpuTask&)> f,
-                                std::shared_ptr<GpuTask> task = std::make_shared<GpuTask>());
+  void copy(const std::shared_ptr<GpuMessage>& message);
+  GpuTask post(SerialThread& thread, std::function<std::shared_ptr<GpuWork>()> f);
   bool advance_one(Message& message);
   bool lead(GpuPair& pair, std::vector<std::shared_ptr<Message>>& added);
   bool follow(GpuPair& pair, std::vector<std::shared_ptr<Message>>& added);
   std::shared_ptr<Message> list_message(const GpuPair& pair, bool sends, const Tensor& list) const;
-  void launch(GpuPair& pair, const Matched& messages, const std::shared_ptr<GpuTask>& task);
+  void launch(GpuPair& pair, const Matched& messages);
   void connect(GpuPair& pair, std::chrono::milliseconds timeout);
 
   const ProcessGroupOptions options_;

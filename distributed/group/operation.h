@@ -95,9 +95,8 @@ struct GpuMessage;
 
 struct Message final : Operation {
   P2pRequest transfer;
-  int shown_peer = 0;                         ///< rank in the job
-  std::shared_ptr<GpuMessage> gpu;            ///< if the tensor is on a GPU and has elements, else null
-  std::function<void()> on_transferred = {};  ///< if is_internal: called when the transfer is done
+  int shown_peer = 0;               ///< rank in the job
+  std::shared_ptr<GpuMessage> gpu;  ///< if the tensor is on a GPU and has elements, else null
 
   /// Whether the data is sent or received; of a direct message: whether its transfer is queued on the GPU.
   bool is_complete() const;

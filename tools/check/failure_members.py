@@ -23,7 +23,7 @@ OTHERS = {
     "functions": ["FailureLatch::listeners_", "NcclBackend::Options::on_failure", "Left::ends_"],
     "a reference to the latch": ["Executor::latch_", "OperationWatch::latch_", "NcclBackend::Options::latch"],
     "the result of one operation": [
-        "Operation::error", "Operation::ended", "Executor::ended_", "Operation::is_extended", "P2pRequest::failed", "GpuTask::error", "InFlightWork::is_lost",
+        "Operation::error", "Operation::ended", "Executor::ended_", "Operation::is_extended", "P2pRequest::failed", "InFlightWork::is_lost",
         "HierarchicalBackend::failed_",
     ],
     "the error of a communication hook or of its all-reduce, which later buckets of the same hooks get": ["CommHookPipeline::failure_"],
