@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <climits>
 #include <cstring>
-#include <type_traits>
+#include <optional>
 
 #include <tandem/base/error.h>
 #include <tandem/distributed/rendezvous/wire.h>
@@ -19,82 +19,68 @@ void require(bool holds, const char* what) {
   if (!holds) throw IoError(str("gloo: received a frame ", what));
 }
 
-/// Writes the fields of a frame. Writer and Reader have the same functions, so each frame lists its fields only once.
-class Writer {
+/// Writes the fields of a frame, or reads them: each frame lists its fields only once. Throws IoError if a value that
+/// it reads is out of range.
+class Fields {
  public:
-  template <class T>
-  Writer& number(T value, int64_t = 0, int64_t = 0, const char* = nullptr) {
-    payload_.number(static_cast<int64_t>(value));
-    return *this;
-  }
-  Writer& text(std::string_view text, size_t) {
-    payload_.text(text);
-    return *this;
-  }
-  /// Only the first `longest` bytes are sent.
-  Writer& beginning(std::string_view text, size_t longest) { return this->text(text.substr(0, longest), longest); }
-  static int world_size() { return 0; }
-  std::string take() { return payload_.take(); }
-
- private:
-  PayloadWriter payload_;
-};
-
-/// Reads the fields of a frame. Throws IoError for a value that is out of range.
-class Reader {
- public:
-  Reader(std::string_view payload, int world_size) : world_size_(world_size), payload_(payload) {}
+  Fields() = default;
+  Fields(std::string_view payload, int world_size) : reader_(payload), world_size_(world_size) {}
 
   template <class T>
-  Reader& number(T& value, int64_t least = INT64_MIN, int64_t most = INT64_MAX, const char* error = nullptr) {
-    const int64_t number = payload_.number();
+  Fields& number(T& value, int64_t least = INT64_MIN, int64_t most = INT64_MAX, const char* error = nullptr) {
+    if (!reader_) {
+      writer_.number(static_cast<int64_t>(value));
+      return *this;
+    }
+    const int64_t number = reader_->number();
     require(number >= least && number <= most, error);
     value = static_cast<T>(number);
     return *this;
   }
-  Reader& text(std::string& text, size_t longest) {
-    text = payload_.text();
+  /// Writes only the first `most_written` bytes.
+  Fields& text(std::string& text, size_t longest, size_t most_written = std::string::npos) {
+    if (!reader_) {
+      writer_.text(std::string_view(text).substr(0, most_written));
+      return *this;
+    }
+    text = reader_->text();
     require(text.size() <= longest, "with a string that is too long");
     return *this;
   }
-  Reader& beginning(std::string& text, size_t longest) { return this->text(text, longest); }
   int world_size() const { return world_size_; }
-  void finish() const { payload_.finish(); }
+  std::string take() { return writer_.take(); }
+  void finish() const { reader_->finish(); }
 
  private:
-  const int world_size_;
-  PayloadReader payload_;
+  PayloadWriter writer_;
+  std::optional<PayloadReader> reader_;  // empty: writes
+  int world_size_ = 0;
 };
-
-template <class T, class Frame>
-concept SameAs = std::is_same_v<std::remove_const_t<T>, Frame>;
 
 constexpr const char* kNoEnumerator = "with an invalid enumerator";
 constexpr const char* kNegative = "with a negative count";
 
-template <class Io, class Frame>
-void list_shape(Io& io, Frame& shape) {
+void list_shape(Fields& io, ShownShape& shape) {
   io.number(shape.dims, 0, INT64_MAX, kNegative);
   const size_t num_sizes = std::min(static_cast<size_t>(shape.dims), kMaxShownDims);
   for (size_t i = 0; i < num_sizes; ++i) io.number(shape.sizes[i]);
 }
 
-template <class Io, class Parts>
-void list_parts(Io& io, Parts& parts) {
+void list_parts(Fields& io, std::vector<PartFrame>& parts) {
   size_t count = parts.size();
   io.number(count, 0, io.world_size(), "with a list that is too long");
-  if constexpr (!std::is_const_v<Parts>) parts.resize(count);
-  for (auto& part : parts) io.number(part.num_elements).number(part.shape_hash);
+  parts.resize(count);
+  for (PartFrame& part : parts) io.number(part.num_elements).number(part.shape_hash);
 }
 
-template <class Io, class Frame>
-void list_place(Io& io, Frame& frame) {
-  io.beginning(frame.name, kCallInfoText).beginning(frame.file, kCallInfoText).number(frame.line);
+template <class Frame>
+void list_place(Fields& io, Frame& frame) {
+  for (std::string* text : {&frame.name, &frame.file}) io.text(*text, kCallInfoText, kCallInfoText);
+  io.number(frame.line);
 }
 
-template <class Io, SameAs<SignatureFrame> Frame>
-void list(Io& io, Frame& frame) {
-  auto& s = frame.signature;
+void list(Fields& io, SignatureFrame& frame) {
+  Signature& s = frame.signature;
   io.number(frame.number).number(frame.seq);
   io.number(s.kind, 0, static_cast<int64_t>(CollectiveKind::kBarrier), kNoEnumerator);
   io.number(s.op, 0, static_cast<int64_t>(ReduceOp::kBitXor), kNoEnumerator);
@@ -112,8 +98,7 @@ void list(Io& io, Frame& frame) {
   io.text(frame.data, kInlineBytes);
 }
 
-template <class Io, SameAs<MessageFrame> Frame>
-void list(Io& io, Frame& frame) {
+void list(Fields& io, MessageFrame& frame) {
   io.number(frame.id).number(frame.tag, INT_MIN, INT_MAX, "with an invalid tag");
   io.number(frame.dtype, 0, static_cast<int64_t>(kFloat64), kNoEnumerator);
   io.number(frame.num_elements, 0, INT64_MAX, kNegative);
@@ -123,8 +108,7 @@ void list(Io& io, Frame& frame) {
   io.text(frame.data, kInlineBytes);
 }
 
-template <class Io, SameAs<AnswerFrame> Frame>
-void list(Io& io, Frame& frame) {
+void list(Fields& io, AnswerFrame& frame) {
   io.number(frame.id);
   io.number(frame.kind, 0, static_cast<int64_t>(AnswerFrame::Kind::kMismatch), kNoEnumerator);
   if (frame.kind == AnswerFrame::Kind::kMismatch) list(io, frame.posted);
@@ -132,17 +116,17 @@ void list(Io& io, Frame& frame) {
 
 template <class Frame>
 std::string written(const Frame& frame) {
-  Writer writer;
-  list(writer, frame);
-  return writer.take();
+  Fields fields;
+  list(fields, const_cast<Frame&>(frame));  // only reads it
+  return fields.take();
 }
 
 template <class Frame>
 Frame read(std::string_view payload, int world_size = 0) {
-  Reader reader(payload, world_size);
+  Fields fields(payload, world_size);
   Frame frame;
-  list(reader, frame);
-  reader.finish();
+  list(fields, frame);
+  fields.finish();
   return frame;
 }
 
