@@ -42,6 +42,7 @@ void Executor::add(Operations& arrived) {
 
 Advance Executor::step() {
   Advance result = Advance::kIdle;
+  again_ = Clock::time_point::max();
   if (!collectives_.empty()) result = advance_collective();
   if (!messages_.empty()) result = std::max(result, advance_messages());
   return result;
@@ -58,11 +59,8 @@ Advance Executor::advance_collective() {
       head.started = true;
       backend->do_start(head.collective);
     }
-    Advance result = backend->do_advance();
-    if (result == Advance::kIdle && knows_ends()) {
-      result = backend->do_advance();  // what arrived before the ends were known counts
-      if (result == Advance::kIdle) fail_if_needed(head.number(), [&](int rank) { return backend->do_needs(rank); });
-    }
+    const auto needs = [&](int rank) { return backend->do_needs(rank); };
+    const Advance result = advance_or_fail({head.number(), needs}, [&] { return backend->do_advance(); });
     head.ended = result == Advance::kDone;
     if (head.ended) completed_.store(head.number(), std::memory_order_release);
     // The backend may be able to continue after it has received the signatures of later collectives.
@@ -96,15 +94,12 @@ Advance Executor::advance_messages() {
   Advance result = start_messages(backend);
   if (backend == nullptr) return result;
   try {
+    latch_->read(known_);
     // The backend has dropped failed messages, so they must not be advanced any more.
     if (known_.has_failed_operation) throw known_.failure->error();
-    Advance moved = backend->do_advance_p2p();
-    if (moved == Advance::kIdle && knows_ends()) {
-      moved = backend->do_advance_p2p();
-      if (moved == Advance::kIdle) fail_if_needed(0, [&](int rank) { return backend->do_needs_p2p(rank); });
-    }
-    if (gpu_messages_ != nullptr && gpu_messages_->advance(messages_)) moved = std::max(moved, Advance::kMoved);
-    result = std::max(result, moved);
+    const auto needs = [&](int rank) { return backend->do_needs_p2p(rank); };
+    result = std::max(result, advance_or_fail({0, needs}, [&] { return backend->do_advance_p2p(); }));
+    if (gpu_messages_ != nullptr && gpu_messages_->advance(messages_)) result = std::max(result, Advance::kMoved);
   } catch (const GroupError& e) {
     fail_messages(e);
     return Advance::kDone;
@@ -223,7 +218,7 @@ void Executor::run_single_rank(CollectiveOperation& operation) {
     }
     finish(operation);
   } catch (const GroupError& error) {
-    set_error(operation, error, error.culprit());
+    fail(operation, error, error.culprit());
   }
   if (operation.error) std::rethrow_exception(operation.error);
 }
@@ -263,27 +258,23 @@ Executor::Clock::time_point Executor::wake_at() const {
 
 // --- failures ---
 
-/// Whether the group has failed, or a member has ended, as far as this rank knows now.
-bool Executor::knows_ends() {
-  again_ = Clock::time_point::max();
+/// Calls advance(). If nothing moves, and this rank knows now that the group has failed or that a member has ended,
+/// throws the failure if the operation cannot complete.
+Advance Executor::advance_or_fail(const Waiting& operation, FunctionRef<Advance()> advance) {
+  const Advance result = advance();
+  if (result != Advance::kIdle) return result;
   latch_->read(known_);
   bool any = !known_.is_empty();
   for (int rank = 0; rank < options_.world_size && !any; ++rank) any = backend()->do_peer_end(rank) != nullptr;
-  return any;
-}
-
-/// Throws the failure of an operation that has made no progress since knows_ends(), if it cannot complete.
-void Executor::fail_if_needed(int64_t number, FunctionRef<bool(int rank)> needs) {
-  const auto failure = still_needed({number, needs}, known_, *backend(), options_, Clock::now(), again_);
+  if (!any) return result;
+  const Advance since = advance();  // what arrived before the ends were known counts
+  if (since != Advance::kIdle) return since;
+  const auto failure = still_needed(operation, known_, *backend(), options_, Clock::now(), again_);
   if (failure) throw failure->error();
+  return since;
 }
 
 void Executor::fail(Operation& operation, const GroupError& error, int culprit) {
-  set_error(operation, error, culprit);
-  latch_->read(known_);
-}
-
-void Executor::set_error(Operation& operation, const GroupError& error, int culprit) {
   const std::string text = str(rank_label(options_), " ", operation.title(), error.what());
   operation.error = error.headline().empty()
                         ? std::make_exception_ptr(CommError(text, own_job_rank(), error.culprit(), operation.number()))
@@ -312,7 +303,6 @@ void Executor::fail(Operation& operation, const std::exception_ptr& error) {
   } catch (...) {  // not a std::exception
   }
   fail_group(std::move(failure), true);
-  latch_->read(known_);
 }
 
 void Executor::cancel() {

@@ -62,10 +62,8 @@ class Executor {
   Advance start_messages(Backend* backend);
   void begin(Operation& operation, FailureLatch::Known& known);
   void finish(Operation& operation);
-  bool knows_ends();
-  void fail_if_needed(int64_t number, FunctionRef<bool(int rank)> needs);
+  Advance advance_or_fail(const Waiting& operation, FunctionRef<Advance()> advance);
   void fail(Operation& operation, const GroupError& error, int culprit);
-  void set_error(Operation& operation, const GroupError& error, int culprit);
   void fail(Operation& operation, const std::exception_ptr& error);
   void fail_messages(const GroupError& error);
 
@@ -83,7 +81,7 @@ class Executor {
   Operations ended_;
   std::atomic<int64_t> completed_{0};  // number of the last collective that is complete
   FailureLatch::Known known_;
-  Clock::time_point again_ = Clock::time_point::max();  // when fail_if_needed() may have another result
+  Clock::time_point again_ = Clock::time_point::max();  // when advance_or_fail() may have another result
 };
 
 }}}  // namespace tandem::v0::distributed
