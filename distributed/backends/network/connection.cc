@@ -68,27 +68,21 @@ void Connection::enqueue(Entry entry, FrameHeader header, std::string_view paylo
 void Connection::send(FrameType type, std::string payload) {
   TANDEM_CHECK(ValueError, payload.size() <= expected_.max_payload, "gloo: ", payload.size(),
                " bytes in one frame; at most ", expected_.max_payload);
-  FrameHeader header;
-  header.type = static_cast<uint16_t>(type);
   std::lock_guard lock(send_mutex_);
-  if (!cannot_write_ && !is_cancelled_) enqueue({}, header, payload);
+  if (!cannot_write_ && !is_cancelled_) enqueue({}, {.type = static_cast<uint16_t>(type)}, payload);
 }
 
 uint64_t Connection::try_send_data(const std::byte* data, int64_t num_bytes, uint64_t channel, uint8_t stream,
                                    uint64_t offset) {
-  FrameHeader header;
-  header.type = static_cast<uint16_t>(FrameType::kData);
-  header.stream = stream;
-  header.channel = channel;
-  header.offset = offset;
-  header.data_length = static_cast<uint32_t>(num_bytes);
-  Entry entry;
-  entry.data = data;
-  entry.num_data = static_cast<size_t>(num_bytes);
+  const FrameHeader header = {.type = static_cast<uint16_t>(FrameType::kData),
+                              .stream = stream,
+                              .data_length = static_cast<uint32_t>(num_bytes),
+                              .channel = channel,
+                              .offset = offset};
   std::lock_guard lock(send_mutex_);
   if (cannot_write_ || is_cancelled_ || queued_data_ - sent_data() >= kMaxQueuedData) return 0;
   ++queued_data_;
-  enqueue(std::move(entry), header, {});
+  enqueue({.data = data, .num_data = static_cast<size_t>(num_bytes)}, header, {});
   return queued_data_;
 }
 
@@ -103,9 +97,7 @@ void Connection::cancel() {
     first.num_data = 0;
   }
   std::erase_if(queue_, [](const Entry& entry) { return entry.data != nullptr; });
-  FrameHeader header;
-  header.type = static_cast<uint16_t>(FrameType::kGoodbye);
-  enqueue({}, header, {});
+  enqueue({}, {.type = static_cast<uint16_t>(FrameType::kGoodbye)}, {});
 }
 
 bool Connection::flush() {
@@ -193,48 +185,39 @@ bool Connection::begin_frame() {
             .type = static_cast<FrameType>(header.type),
             .stream = header.stream,
             .channel = header.channel,
+            .offset = header.offset,
             .data_bytes = header.data_length};
-  if (header.data_length > 0) {
-    body_left_ = header.data_length;
-    offset_ = header.offset;
-    if (drops_data_) {
-      drop_body();
-    } else if (has_early() || !find_memory(header.channel, header.stream, header.offset, header.data_length)) {
-      if (!may_have_ended_) return false;
-      frame_.payload.resize(header.data_length);
-      body_ = reinterpret_cast<std::byte*>(frame_.payload.data());
-    }
-  } else {
-    frame_.payload.resize(header.length);
-    body_ = reinterpret_cast<std::byte*>(frame_.payload.data());
-    body_left_ = header.length;
-  }
+  body_left_ = header.length + header.data_length;  // one of them is 0
+  const bool needs_memory = frame_.data_bytes > 0 && !drops_data_;
+  body_ = needs_memory && early_.empty() ? find_memory(frame_) : nullptr;
+  if (body_ == nullptr && needs_memory && !may_have_ended_) return false;
+  if (body_ == nullptr) receive_into_payload(body_left_);
   staged_begin_ += sizeof(FrameHeader);
   ++expected_.seq;
   in_frame_ = true;
   return true;
 }
 
-/// Finds posted memory for the next data of that stream.
-bool Connection::find_memory(uint64_t channel, uint8_t stream, uint64_t offset, size_t num_bytes) {
+/// Takes posted memory for the data of the frame; null if there is none.
+std::byte* Connection::find_memory(const Frame& frame) {
   { const std::lock_guard lock(send_mutex_); }  // results may replace inputs that another thread has just sent
   std::lock_guard lock(post_mutex_);
-  const auto place = std::find_if(posted_.begin(), posted_.end(),
-                                  [&](const Posted& p) { return p.channel == channel && p.stream == stream; });
-  if (place == posted_.end()) return false;
-  if (offset != place->offset || num_bytes > place->num_bytes) throw IoError("gloo: received unexpected data");
-  body_ = place->memory;
-  place->memory += num_bytes;
+  const auto place = std::find_if(posted_.begin(), posted_.end(), [&](const Posted& p) {
+    return p.channel == frame.channel && p.stream == frame.stream;
+  });
+  if (place == posted_.end()) return nullptr;
+  const auto num_bytes = static_cast<uint64_t>(frame.data_bytes);
+  if (frame.offset != place->offset || num_bytes > place->num_bytes) throw IoError("gloo: received unexpected data");
+  std::byte* const memory = std::exchange(place->memory, place->memory + num_bytes);
   place->offset += num_bytes;
   place->num_bytes -= num_bytes;
   if (place->num_bytes == 0) posted_.erase(place);
-  return true;
+  return memory;
 }
 
-/// The data of this frame is not needed any more.
-void Connection::drop_body() {
-  dropped_.resize(body_left_);
-  body_ = dropped_.data();
+void Connection::receive_into_payload(size_t num_bytes) {
+  frame_.payload.resize(num_bytes);
+  body_ = reinterpret_cast<std::byte*>(frame_.payload.data());
 }
 
 void Connection::finish_frame(std::vector<Frame>& frames) {
@@ -248,18 +231,13 @@ void Connection::finish_frame(std::vector<Frame>& frames) {
   if (drops_data_) return;
   if (frame_.payload.empty()) return frames.push_back(std::move(frame_));
   std::lock_guard lock(post_mutex_);
-  early_.push_back({std::move(frame_), offset_});
-}
-
-bool Connection::has_early() {
-  std::lock_guard lock(post_mutex_);
-  return !early_.empty();
+  early_.push_back(std::move(frame_));
 }
 
 int64_t Connection::early_bytes(uint64_t channel, uint8_t stream) {
   std::lock_guard lock(post_mutex_);
   int64_t result = 0;
-  for (const auto& [frame, offset] : early_) {
+  for (const Frame& frame : early_) {
     if (frame.channel == channel && frame.stream == stream) result += frame.data_bytes;
   }
   return result;
@@ -267,10 +245,11 @@ int64_t Connection::early_bytes(uint64_t channel, uint8_t stream) {
 
 /// Moves early data to memory that has been posted since.
 void Connection::take_early(std::vector<Frame>& frames) {
-  while (has_early() && !drops_data_) {
-    auto& [frame, offset] = early_.front();  // only this thread removes it
-    if (!find_memory(frame.channel, frame.stream, offset, frame.payload.size())) return;
-    std::memcpy(body_, frame.payload.data(), frame.payload.size());
+  while (!early_.empty() && !drops_data_) {
+    Frame& frame = early_.front();
+    std::byte* const memory = find_memory(frame);
+    if (memory == nullptr) return;
+    std::memcpy(memory, frame.payload.data(), frame.payload.size());
     frame.payload.clear();
     std::lock_guard lock(post_mutex_);
     frames.push_back(std::move(frame));
@@ -284,7 +263,7 @@ bool Connection::read() {
   std::memmove(staged_, staged_ + staged_begin_, staged_end_ - staged_begin_);
   staged_end_ -= std::exchange(staged_begin_, 0);
   const size_t body = in_frame_ ? body_left_ : 0;
-  if (body > 0 && drops_data_ && frame_.data_bytes > 0) drop_body();  // cancelled in the middle of the frame
+  if (body > 0 && drops_data_ && frame_.payload.empty()) receive_into_payload(body);  // cancelled in this frame
   iovec parts[] = {{body_, body}, {staged_ + staged_end_, kStaged - staged_end_}};
   const size_t first = body > 0 ? 0 : 1;
   const ssize_t n = transfer(recvmsg, socket_.get(), parts + first, 2 - first, 0);

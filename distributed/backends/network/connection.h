@@ -7,7 +7,6 @@
 #include <deque>
 #include <mutex>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <tandem/distributed/backends/network/frame.h>
@@ -26,6 +25,7 @@ struct Frame {
   FrameType type = FrameType::kSignature;
   uint8_t stream = 0;
   uint64_t channel = 0;
+  uint64_t offset = 0;  ///< of the data in its stream
   int64_t data_bytes = 0;
   std::string payload = {};
 };
@@ -78,7 +78,7 @@ class Connection {
 
  private:
   struct Entry {
-    std::string bytes;  // header and payload
+    std::string bytes = {};  // header and payload
     const std::byte* data = nullptr;
     size_t num_data = 0;
     size_t sent = 0;
@@ -95,10 +95,9 @@ class Connection {
   void enqueue(Entry entry, FrameHeader header, std::string_view payload);
   bool write();
   bool begin_frame();
-  bool find_memory(uint64_t channel, uint8_t stream, uint64_t offset, size_t num_bytes);
-  bool has_early();
+  std::byte* find_memory(const Frame& frame);
   void take_early(std::vector<Frame>& frames);
-  void drop_body();
+  void receive_into_payload(size_t num_bytes);
   void finish_frame(std::vector<Frame>& frames);
   bool read();
 
@@ -113,21 +112,19 @@ class Connection {
   bool is_cancelled_ = false;
   std::atomic<uint64_t> sent_data_{0};
 
-  std::mutex post_mutex_;  // guards posted_ and early_
+  std::mutex post_mutex_;  // guards posted_, and changes of early_, which are made by receive()
   std::vector<Posted> posted_;
-  std::deque<std::pair<Frame, uint64_t>> early_;  // data and its offset, if the connection ends before memory is posted
+  std::deque<Frame> early_;  // data as payload, if the connection ends before memory is posted
   std::atomic<bool> drops_data_{false};
   std::atomic<bool> is_silent_{false};
 
   // Receiving.
   Expected expected_;
-  std::vector<std::byte> dropped_;
   std::byte staged_[kStaged];  // the next header, and what was read with it
   size_t staged_begin_ = 0;
   size_t staged_end_ = 0;
   bool in_frame_ = false;
-  Frame frame_;          // that is being received
-  uint64_t offset_ = 0;  // of its data
+  Frame frame_;  // that is being received
   std::byte* body_ = nullptr;
   size_t body_left_ = 0;
   bool readable_ = true;
