@@ -104,11 +104,11 @@ void prepare_barrier(CollectiveOperation& operation, const ProcessGroupOptions& 
 void prepare_message(Message& message, const char* op, const ProcessGroupOptions& group, const P2POp& what,
                      CollectiveOptions&& options);
 
-/// all_reduce or broadcast.
-Collectives prepare_coalesced(const ProcessGroupOptions& group, CollectiveKind kind, const Tensors& tensors, int root,
-                              ReduceOp op, CollectiveOptions&& options);
-/// all_gather or reduce_scatter.
-Collectives prepare_coalesced(const ProcessGroupOptions& group, CollectiveKind kind, const Tensors& outputs,
-                              const Tensors& inputs, ReduceOp op, CollectiveOptions&& options);
+/// all_reduce or broadcast of a list: the last operation of the call, with the earlier ones.
+void prepare_coalesced_in_place(CollectiveOperation& last, const ProcessGroupOptions& group, CollectiveKind kind,
+                                const Tensors& tensors, int root, ReduceOp op, CollectiveOptions&& options);
+/// all_gather or reduce_scatter of lists, as above.
+void prepare_coalesced_parts(CollectiveOperation& last, const ProcessGroupOptions& group, CollectiveKind kind,
+                             const Tensors& outputs, const Tensors& inputs, ReduceOp op, CollectiveOptions&& options);
 
 }}}  // namespace tandem::v0::distributed

@@ -96,15 +96,18 @@ void GpuGroup::listen() {
   });
 }
 
-Work GpuGroup::start(std::span<CollectiveOperation* const> operations) {
-  if (options_.world_size == 1) return start_single_rank(operations);
+Work GpuGroup::start(CollectiveOperation& last) {
+  std::vector<CollectiveOperation*> operations;
+  for (const auto& earlier : last.earlier) operations.push_back(earlier.get());
+  operations.push_back(&last);
+  if (options_.world_size == 1) return queue_->start_single_rank(operations);
   const DeferCompletions defers_completions;  // for the waits of connect(): continuations may start collectives here
   std::lock_guard launching(launch_mutex_);
-  const Device device = operations.front()->collective.device;
+  const Device device = last.collective.device;
   std::shared_ptr<NcclBackend> nccl = nccl_backend();
-  check_device(to_string(operations.front()->collective.kind), device);
+  check_device(to_string(last.collective.kind), device);
   for (CollectiveOperation* const operation : operations) NcclBackend::check(operation->collective);
-  const auto add_to_graph = cuda::is_capturing() ? begin_capture(operations.front()->collective, nccl) : nullptr;
+  const auto add_to_graph = cuda::is_capturing() ? begin_capture(last.collective, nccl) : nullptr;
 
   const auto joins = std::make_shared<std::vector<std::function<void()>>>();
   Collectives checks;
@@ -117,10 +120,11 @@ Work GpuGroup::start(std::span<CollectiveOperation* const> operations) {
   checks.back()->join = [joins] {
     for (const auto& join : *joins) join();
   };
-  Work check = queue_->start({checks.begin(), checks.end()});
+  checks.back()->earlier.assign(checks.begin(), checks.end() - 1);
+  Work check = queue_->start(checks.back());
   for (size_t i = 0; i < operations.size(); ++i) operations[i]->collective.seq = checks[i]->collective.seq;
   try {
-    if (nccl == nullptr) nccl = connect(device, *checks.back(), operations.front()->timeout);
+    if (nccl == nullptr) nccl = connect(device, *checks.back(), last.timeout);
     for (size_t i = 0; i < operations.size(); ++i) {
       if (!add_to_graph) operations[i]->at_end = executor_.recorder().end_on_gpu(*checks[i]);
       const auto work = add_to_graph ? add_to_graph(*operations[i]) : nccl->launch(*operations[i], agreed[i]);
@@ -131,18 +135,6 @@ Work GpuGroup::start(std::span<CollectiveOperation* const> operations) {
     if (!executor_.latch()->is_failing()) abort(error.what());  // otherwise all ranks were notified of the cause
   }
   return check;
-}
-
-/// The GPU works in the order of the calling thread's current stream.
-Work GpuGroup::start_single_rank(std::span<CollectiveOperation* const> operations) {
-  const Promise<void> done;
-  try {
-    for (CollectiveOperation* const operation : operations) queue_->run_single_rank(*operation);
-    done.set_value();
-  } catch (const CommError&) {
-    done.set_exception(std::current_exception());
-  }
-  return done.future();
 }
 
 void GpuGroup::prepare(std::span<const std::shared_ptr<Message>> messages) {

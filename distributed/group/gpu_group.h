@@ -23,10 +23,10 @@ class GpuGroup : public std::enable_shared_from_this<GpuGroup> {
   /// Begins to listen to failures.
   void listen();
 
-  /// Immediately enqueues collectives of tensors on the rank's GPU. All tensors must be on one device. The handle is
-  /// complete when all ranks have started the same collectives. Waiting for it makes the waiter's current stream wait
-  /// for the results.
-  Work start(std::span<CollectiveOperation* const> operations);
+  /// Immediately enqueues the collectives of a call, with tensors on the rank's GPU; `last` is the last one. The handle
+  /// is complete when all ranks have started the same collectives. Waiting for it makes the waiter's current stream
+  /// wait for the results.
+  Work start(CollectiveOperation& last);
   /// Throws DeviceError if the group uses another GPU than `device` on this rank. `op` is the prefix of the error.
   void check_device(const char* op, Device device);
   /// Completes messages that prepare_message has prepared, before they are run or started. They belong to one batch.
@@ -41,7 +41,6 @@ class GpuGroup : public std::enable_shared_from_this<GpuGroup> {
  private:
   class CapturedCollectives;  // of a cuda::Graph
 
-  Work start_single_rank(std::span<CollectiveOperation* const> operations);
   /// Returns a function that adds a collective to the graph that the calling thread captures.
   std::function<std::shared_ptr<GpuWork>(CollectiveOperation&)> begin_capture(const Collective& first,
                                                                               const std::shared_ptr<NcclBackend>& nccl);

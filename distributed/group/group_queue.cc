@@ -19,11 +19,24 @@ void pause_briefly() {
 #endif
 }
 
+/// The error of the call whose last operation this is.
+std::exception_ptr error_of(const Operation& operation) {
+  for (const auto& earlier : operation.earlier) {
+    if (earlier->error) return earlier->error;
+  }
+  return operation.error;
+}
+
 void complete(const Operation& operation) {
-  const auto failed = std::find_if(operation.earlier.begin(), operation.earlier.end(),
-                                   [](const auto& earlier) { return earlier->error != nullptr; });
-  const std::exception_ptr error = failed == operation.earlier.end() ? operation.error : (*failed)->error;
+  const std::exception_ptr error = error_of(operation);
   error ? operation.promise->set_exception(error) : operation.promise->set_value();
+}
+
+void trace_launch(const Operation& operation, int rank) {
+  for (const auto& earlier : operation.earlier) trace_launch(*earlier, rank);
+  const int64_t now = trace_now_ns();
+  const int thread = RankContext::current().trace_thread;
+  record_trace({"launch " + operation.shown_name(), "comm", rank, thread, now, now, 0});
 }
 
 thread_local bool defers_completions = false;
@@ -62,14 +75,15 @@ void GroupQueue::set_backend(std::unique_ptr<Backend> backend) {
 
 // --- starting ---
 
-void GroupQueue::enqueue(std::shared_ptr<Operation> operation, bool starts_now) {
+void GroupQueue::enqueue(const std::shared_ptr<Operation>& operation, bool starts_now) {
+  for (const auto& earlier : operation->earlier) enqueue(earlier, std::exchange(starts_now, false));
   if (operation->number() >= 0) {
     static_cast<CollectiveOperation&>(*operation).collective.seq = ++last_seq_;
   } else {
     static_cast<Message&>(*operation).transfer.seq = ++last_transfer_seq_;
   }
   executor_.recorder().record(*operation, starts_now);
-  arrived_.push_back(std::move(operation));
+  arrived_.push_back(operation);
   ++num_operations_;
   if (has_executor_ || executor_.backend() == nullptr) notify();
 }
@@ -98,44 +112,48 @@ void GroupQueue::run(Operation& operation) {
   run_until(
       lock, [&] { return operation.done; }, Clock::time_point::max());
   lock.unlock();
-  if (operation.error) std::rethrow_exception(operation.error);
+  if (const std::exception_ptr error = error_of(operation)) std::rethrow_exception(error);
   if (operation.join) operation.join();
 }
 
-void GroupQueue::run_single_rank(CollectiveOperation& operation) {
-  {
-    std::lock_guard lock(mutex_);
-    operation.collective.seq = ++last_seq_;
-    executor_.recorder().record(operation, true);
+Work GroupQueue::start_single_rank(std::span<CollectiveOperation* const> operations) {
+  const Promise<void> done;
+  try {
+    for (CollectiveOperation* const operation : operations) {
+      std::unique_lock lock(mutex_);
+      operation->collective.seq = ++last_seq_;
+      executor_.recorder().record(*operation, true);
+      lock.unlock();
+      executor_.run_single_rank(*operation);
+    }
+    done.set_value();
+  } catch (const CommError&) {
+    done.set_exception(std::current_exception());
   }
-  executor_.run_single_rank(operation);
+  return done.future();
 }
 
-Work GroupQueue::make_handle(const Operations& operations) {
-  const std::shared_ptr<Operation>& last = operations.back();
-  last->earlier.assign(operations.begin(), operations.end() - 1);
-  last->promise.emplace();
-  last->promise->set_help([group = weak_from_this(), weak = std::weak_ptr(last)](Clock::time_point until) {
+Work GroupQueue::make_handle(const std::shared_ptr<Operation>& operation) {
+  operation->promise.emplace();
+  operation->promise->set_help([group = weak_from_this(), weak = std::weak_ptr(operation)](Clock::time_point until) {
     const auto self = group.lock();
     const auto waited = weak.lock();
     if (self != nullptr && waited != nullptr) self->wait(*waited, until);
     return false;
   });
-  last->promise->set_join(last->join);
-  for (size_t i = 0; trace_enabled() && i < operations.size(); ++i) {
-    const int64_t now = trace_now_ns();
-    record_trace({"launch " + operations[i]->shown_name(), "comm", executor_.own_job_rank(),
-                  RankContext::current().trace_thread, now, now, 0});
-  }
-  return last->promise->future();
+  operation->promise->set_join(operation->join);
+  if (trace_enabled()) trace_launch(*operation, executor_.own_job_rank());
+  return operation->promise->future();
 }
 
-Work GroupQueue::start(const Operations& operations) { return std::move(start({&operations, 1}).front()); }
+Work GroupQueue::start(std::shared_ptr<Operation> operation) {
+  return std::move(start(Operations{std::move(operation)}).front());
+}
 
-std::vector<Work> GroupQueue::start(std::span<const Operations> calls) {
+std::vector<Work> GroupQueue::start(const Operations& operations) {
   std::vector<Work> works;
-  if (calls.empty()) return works;
-  for (const Operations& operations : calls) works.push_back(make_handle(operations));
+  if (operations.empty()) return works;
+  for (const auto& operation : operations) works.push_back(make_handle(operation));
   {
     std::lock_guard lock(mutex_);
     // First: if no worker can be started, nothing is queued.
@@ -145,9 +163,7 @@ std::vector<Work> GroupQueue::start(std::span<const Operations> calls) {
         self->work();
       });
     }
-    for (const Operations& operations : calls) {
-      for (const auto& operation : operations) enqueue(operation);
-    }
+    for (const auto& operation : operations) enqueue(operation);
   }
   for_worker_.notify_one();
   wake();  // the worker may wait for peers

@@ -48,15 +48,17 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   /// Only its thread-safe functions may be called.
   Executor& executor() { return executor_; }
 
+  // An operation is passed with the earlier ones of its call.
+
   /// Runs the operation on this thread; it may be destroyed afterwards. A collective runs after all queued collectives.
   void run(Operation& operation);
-  /// Runs the operation immediately. For a group of one rank with a GPU, which works in the order of the calling
-  /// thread's current stream.
-  void run_single_rank(CollectiveOperation& operation);
-  /// Queues a message, or the collectives of one call, and returns their handle.
-  Work start(const Operations& operations);
-  /// Queues all calls before any of them begins. Returns their handles.
-  std::vector<Work> start(std::span<const Operations> calls);
+  /// Runs the operations of one call immediately. For a group of one rank with a GPU, which works in the order of the
+  /// calling thread's current stream.
+  Work start_single_rank(std::span<CollectiveOperation* const> operations);
+  /// Queues an operation and returns its handle.
+  Work start(std::shared_ptr<Operation> operation);
+  /// Queues all operations before any of them begins. Returns their handles.
+  std::vector<Work> start(const Operations& operations);
   /// Waits for an operation that was started, but not for the completion of its handle.
   void wait(const Operation& operation, Clock::time_point until = Clock::time_point::max());
 
@@ -69,10 +71,10 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   void close();
 
  private:
-  Work make_handle(const Operations& operations);
+  Work make_handle(const std::shared_ptr<Operation>& operation);
 
   // --- with mutex_ held ---
-  void enqueue(std::shared_ptr<Operation> operation, bool starts_now = false);
+  void enqueue(const std::shared_ptr<Operation>& operation, bool starts_now = false);
   void notify();
   bool has_work() const { return num_operations_ > 0; }
   void run_until(std::unique_lock<std::mutex>& lock, FunctionRef<bool()> is_over, Clock::time_point until);

@@ -24,6 +24,9 @@ struct CopyStep {
   Tensor to;
 };
 
+struct CollectiveOperation;
+using Collectives = std::vector<std::shared_ptr<CollectiveOperation>>;
+
 /// Common part of collectives and messages.
 struct Operation {
   using Clock = Backend::Clock;
@@ -49,8 +52,9 @@ struct Operation {
   std::exception_ptr error;
   std::optional<Promise<void>> promise;  ///< asynchronous form
   std::function<void()> join;            ///< join action of the promise
-  /// Earlier collectives of the same call: the promise fails with the first error of all.
-  std::vector<std::shared_ptr<Operation>> earlier;
+  /// Collectives on the same device that the same call starts before this one. The call fails with the first error of
+  /// all.
+  Collectives earlier;
   const char* trace_category = "comm";
   bool ends_on_gpu = false;  ///< a consistency check before a collective on the GPU
   bool is_internal = false;  ///< started by the group itself: neither reported nor traced, and without a deadline
@@ -87,9 +91,6 @@ struct CollectiveOperation final : Operation {
   int64_t number() const override { return collective.seq; }
   std::string shown_name() const override;
 };
-
-/// Collectives that are called together, all on one device.
-using Collectives = std::vector<std::shared_ptr<CollectiveOperation>>;
 
 struct GpuMessage;
 

@@ -70,26 +70,25 @@ std::string describe_list(const Tensors& list) {
   return text;
 }
 
-/// Calls prepare(operation, pack, options) for each pack of the list. In addition to the fields of one operation, the
-/// signature compares the list's length and all dtypes and shapes.
+/// Calls prepare(operation, pack, options) for each pack of the list; `last` is the last operation. In addition to the
+/// fields of one operation, the signature compares the list's length and all dtypes and shapes.
 template <class Prepare>
-Collectives prepare_packs(const char* op, const Tensors& list, const Tensors& results, CollectiveOptions&& options,
-                          const Prepare& prepare) {
+void prepare_packs(CollectiveOperation& last, const char* op, const Tensors& list, const Tensors& results,
+                   CollectiveOptions&& options, const Prepare& prepare) {
   if (!options.name.empty()) options.name += ", ";
   options.name += str(list.size(), list.size() == 1 ? " tensor" : " tensors");
   std::string shapes = options.name;
   for (const Tensor& tensor : list) shapes += str(" ", tensor.dtype(), " ", tensor.shape());
   const std::string shown = describe_list(list);
-  Collectives operations;
-  for (const auto& [dtype, pack] : pack_by_dtype(list)) {
-    operations.push_back(std::make_shared<CollectiveOperation>());
-    prepare(*operations.back(), pack, CollectiveOptions(options));
-    Collective& c = operations.back()->collective;
-    c.name_hash = hash_name(shapes);
-    c.tensors = shown;
+  const std::map<DType, Pack> packs = pack_by_dtype(list);
+  for (const auto& [dtype, pack] : packs) {
+    const bool is_last = dtype == packs.rbegin()->first;
+    auto& operation = is_last ? last : *last.earlier.emplace_back(std::make_shared<CollectiveOperation>());
+    prepare(operation, pack, CollectiveOptions(options));
+    operation.collective.name_hash = hash_name(shapes);
+    operation.collective.tensors = shown;
   }
   bump_versions(op, results);
-  return operations;
 }
 
 /// Checks lists in which larger[i] has the shape [size(), ...] of smaller[i].
@@ -114,8 +113,8 @@ void check_lists(const char* op, const ProcessGroupOptions& group, const Tensors
 
 }  // namespace
 
-Collectives prepare_coalesced(const ProcessGroupOptions& group, CollectiveKind kind, const Tensors& tensors, int root,
-                              ReduceOp op, CollectiveOptions&& options) {
+void prepare_coalesced_in_place(CollectiveOperation& last, const ProcessGroupOptions& group, CollectiveKind kind,
+                                const Tensors& tensors, int root, ReduceOp op, CollectiveOptions&& options) {
   const bool reduces = is_reduction(kind);
   const char* const name = reduces ? "all_reduce_coalesced" : "broadcast_coalesced";
   if (!reduces) check_rank(name, "root", root, group);
@@ -126,7 +125,7 @@ Collectives prepare_coalesced(const ProcessGroupOptions& group, CollectiveKind k
     if (reduces) check_reduce_op(name, op, argument);
   }
   if (tensors.empty()) op = ReduceOp::kSum;  // valid for every dtype
-  return prepare_packs(name, tensors, tensors, std::move(options), [&](auto& operation, const Pack& pack, auto&& o) {
+  prepare_packs(last, name, tensors, tensors, std::move(options), [&](auto& operation, const Pack& pack, auto&& o) {
     const Tensor flat = empty({pack.count}, pack.options);
     prepare_in_place(operation, group, kind, flat, root, op, std::move(o));
     const Collective& c = operation.collective;
@@ -135,8 +134,8 @@ Collectives prepare_coalesced(const ProcessGroupOptions& group, CollectiveKind k
   });
 }
 
-Collectives prepare_coalesced(const ProcessGroupOptions& group, CollectiveKind kind, const Tensors& outputs,
-                              const Tensors& inputs, ReduceOp op, CollectiveOptions&& options) {
+void prepare_coalesced_parts(CollectiveOperation& last, const ProcessGroupOptions& group, CollectiveKind kind,
+                             const Tensors& outputs, const Tensors& inputs, ReduceOp op, CollectiveOptions&& options) {
   const bool reduces = is_reduction(kind);
   const char* const name = reduces ? "reduce_scatter_coalesced" : "all_gather_coalesced";
   check_lists(name, group, outputs, inputs, !reduces);
@@ -145,7 +144,7 @@ Collectives prepare_coalesced(const ProcessGroupOptions& group, CollectiveKind k
   }
   if (outputs.empty()) op = ReduceOp::kSum;  // valid for every dtype
   const Tensors& smaller = reduces ? outputs : inputs;
-  return prepare_packs(name, smaller, outputs, std::move(options), [&](auto& operation, const Pack& pack, auto&& o) {
+  prepare_packs(last, name, smaller, outputs, std::move(options), [&](auto& operation, const Pack& pack, auto&& o) {
     const Tensor one = empty({pack.count}, pack.options);
     const Tensor all = empty({group.world_size, pack.count}, pack.options);
     const Parts parts = reduces ? Parts(Inputs(all)) : Parts(Outputs(all));

@@ -45,42 +45,22 @@ class ProcessGroup::Impl {
     CollectiveOperation operation;
     prepare(operation, options(), std::forward<Arguments>(arguments)...);
     if (!operation.collective.on_gpu) return queue->run(operation);
-    gpu->start(std::vector{&operation}).wait();
+    gpu->start(operation).wait();
   }
 
   template <class Prepare, class... Arguments>
   Work call_async(const Prepare& prepare, Arguments&&... arguments) {
     const auto operation = std::make_shared<CollectiveOperation>();
     prepare(*operation, options(), std::forward<Arguments>(arguments)...);
-    return operation->collective.on_gpu ? gpu->start(std::vector{operation.get()}) : queue->start({operation});
+    return operation->collective.on_gpu ? gpu->start(*operation) : queue->start(operation);
   }
 
-  void call(const Collectives& operations) {
-    if (operations.front()->collective.on_gpu) return call_async(operations).wait();
-    std::exception_ptr error;  // an error of this rank alone: the others run all operations
-    for (const auto& operation : operations) {
-      try {
-        queue->run(*operation);
-      } catch (...) {
-        if (!error) error = std::current_exception();
-      }
-    }
-    if (error) std::rethrow_exception(error);
-  }
-
-  Work call_async(const Collectives& operations) {
-    if (!operations.front()->collective.on_gpu) return queue->start({operations.begin(), operations.end()});
-    std::vector<CollectiveOperation*> pointers;
-    for (const auto& operation : operations) pointers.push_back(operation.get());
-    return gpu->start(pointers);
-  }
-
-  /// The messages of one batch. `op` names a message in errors.
-  std::vector<std::shared_ptr<Message>> prepare(std::span<const P2POp> ops, const CollectiveOptions& call_options,
-                                                const std::function<std::string(size_t index)>& op) {
+  /// The messages of one call; errors show the index of a message in a batch.
+  std::vector<std::shared_ptr<Message>> prepare(const char* op, std::span<const P2POp> ops,
+                                                const CollectiveOptions& call_options, bool is_batch = false) {
     std::vector<std::shared_ptr<Message>> messages;
     for (const P2POp& what : ops) {
-      const std::string name = op(messages.size());
+      const std::string name = is_batch ? str(op, ": ops[", messages.size(), "]") : op;
       if (what.tensor.defined() && !what.tensor.device().is_cpu())
         gpu->check_device(name.c_str(), what.tensor.device());
       messages.push_back(std::make_shared<Message>());
@@ -91,11 +71,11 @@ class ProcessGroup::Impl {
   }
 
   void call(const char* op, const P2POp& what, const CollectiveOptions& call_options) {
-    queue->run(*prepare(std::span(&what, 1), call_options, [op](size_t) { return op; }).front());
+    queue->run(*prepare(op, {&what, 1}, call_options).front());
   }
 
   Work call_async(const char* op, const P2POp& what, const CollectiveOptions& call_options) {
-    return queue->start({prepare(std::span(&what, 1), call_options, [op](size_t) { return op; }).front()});
+    return queue->start(prepare(op, {&what, 1}, call_options).front());
   }
 
   void close() {
@@ -228,14 +208,14 @@ TANDEM_COLLECTIVE(all_to_all,
 TANDEM_COLLECTIVE(barrier, (Options options), prepare_barrier, std::move(options))
 
 TANDEM_COLLECTIVE(all_reduce_coalesced, (const Tensors& tensors, ReduceOp op, Options options),
-                  prepare_coalesced(impl_->options(), Kind::kAllReduce, tensors, kNoRoot, op, std::move(options)))
-TANDEM_COLLECTIVE(broadcast_coalesced, (const Tensors& tensors, int root, Options options),
-                  prepare_coalesced(impl_->options(), Kind::kBroadcast, tensors, root, kNoOp, std::move(options)))
+                  prepare_coalesced_in_place, Kind::kAllReduce, tensors, kNoRoot, op, std::move(options))
+TANDEM_COLLECTIVE(broadcast_coalesced, (const Tensors& tensors, int root, Options options), prepare_coalesced_in_place,
+                  Kind::kBroadcast, tensors, root, kNoOp, std::move(options))
 TANDEM_COLLECTIVE(all_gather_coalesced, (const Tensors& outputs, const Tensors& inputs, Options options),
-                  prepare_coalesced(impl_->options(), Kind::kAllGather, outputs, inputs, kNoOp, std::move(options)))
+                  prepare_coalesced_parts, Kind::kAllGather, outputs, inputs, kNoOp, std::move(options))
 TANDEM_COLLECTIVE(reduce_scatter_coalesced,
                   (const Tensors& outputs, const Tensors& inputs, ReduceOp op, Options options),
-                  prepare_coalesced(impl_->options(), Kind::kReduceScatter, outputs, inputs, op, std::move(options)))
+                  prepare_coalesced_parts, Kind::kReduceScatter, outputs, inputs, op, std::move(options))
 
 #undef TANDEM_COLLECTIVE
 
@@ -258,12 +238,8 @@ Work ProcessGroup::irecv(const Tensor& tensor, int src, int tag, CollectiveOptio
 }
 
 std::vector<Work> ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& ops, CollectiveOptions options) {
-  std::vector<Operations> calls;
-  for (const auto& message :
-       impl_->prepare(ops, options, [](size_t i) { return str("batch_isend_irecv: ops[", i, "]"); })) {
-    calls.push_back({message});
-  }
-  return impl_->queue->start(calls);
+  const auto messages = impl_->prepare("batch_isend_irecv", ops, options, true);
+  return impl_->queue->start(Operations(messages.begin(), messages.end()));
 }
 
 // --- the rest ---
