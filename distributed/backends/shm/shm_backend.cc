@@ -56,10 +56,6 @@ ShmBackend::ShmBackend(const ProcessGroupOptions& options, const Tuning& tuning)
   if (cores_suffice(*mapping_, size_)) max_polls_ = 1500;
 }
 
-std::byte* ShmBackend::slot(int rank) const {
-  return segment(rank) + layout_.slots + static_cast<size_t>(buffer_index_ * tuning_.slot_bytes);
-}
-
 // --- sleep and wake-up ---
 
 void ShmBackend::do_sleep(FunctionRef<bool()> changed, Clock::time_point until) {
@@ -120,7 +116,7 @@ void ShmBackend::do_start(const Collective& collective) {
   const size_t tensors_bytes = collective.tensors.copy(header.tensors[buffer_index_], kMaxShownTensors);
   header.call_info[buffer_index_].tensors_bytes = static_cast<uint32_t>(tensors_bytes);
 
-  if (path_ == Path::kSlots && sends(rank_)) send_to_slot();
+  if (path_ == Path::kSlots && sends(rank_)) send_round(0);
   const bool same_text = number_ > 1 && collective.kind == last_kind_ && collective.name == last_name_;
   header.last_collective.write(collective, same_text, trace_now_ns());
   if (!same_text) {
@@ -153,7 +149,7 @@ Advance ShmBackend::step() {
   // Until all ranks have arrived, peers may read data of a one-shot all_reduce in the ring of a two-shot one.
   if (!matched) return Advance::kIdle;
   if (path_ == Path::kTwoShot || path_ == Path::kExchange) return step_rounds();
-  if (path_ == Path::kSlots) finish_slots();
+  if (path_ == Path::kSlots && call_->takes(rank_)) take_round(0);
   return Advance::kDone;
 }
 
