@@ -38,43 +38,21 @@ void check_nccl(ncclResult_t result, const char* call, ncclComm_t comm = nullptr
 }
 #define TANDEM_NCCL_CHECK(call) check_nccl((call), #call)
 
+/// By DType. NCCL has no int16: moved as a type of the same size, never reduced.
 ncclDataType_t type_of(DType dtype) {
-  switch (dtype) {
-    case kFloat32: return ncclFloat32;
-    case kFloat64: return ncclFloat64;
-    case kFloat16: return ncclFloat16;
-    case kBFloat16: return ncclBfloat16;
-    case kInt64: return ncclInt64;
-    case kInt32: return ncclInt32;
-    case kInt16: return ncclFloat16;  // NCCL has no int16: moved as a type of the same size, never reduced
-    case kInt8: return ncclInt8;
-    case kUInt8:
-    case kBool: return ncclUint8;
-  }
-  return ncclUint8;
+  constexpr ncclDataType_t kTypes[] = {ncclUint8, ncclUint8,   ncclInt8,     ncclFloat16, ncclInt32,
+                                       ncclInt64, ncclFloat16, ncclBfloat16, ncclFloat32, ncclFloat64};
+  return kTypes[static_cast<size_t>(dtype)];
 }
 
 /// Returns nullopt if NCCL does not support the operator. For bool, whose bytes are 0 and 1, "or" is max and "and" is
 /// min.
 std::optional<ncclRedOp_t> operator_of(ReduceOp op, DType dtype) {
+  using Op = std::optional<ncclRedOp_t>;
+  static constexpr Op kOps[] = {ncclSum, ncclAvg, ncclProd, ncclMin, ncclMax, {}, {}, {}};  // by ReduceOp
+  static constexpr Op kBoolOps[] = {ncclMax, ncclAvg, ncclMin, ncclMin, ncclMax, ncclMin, ncclMax, {}};
   if (dtype == kInt16) return std::nullopt;
-  const bool is_bool = dtype == kBool;
-  switch (op) {
-    case ReduceOp::kSum: return is_bool ? ncclMax : ncclSum;
-    case ReduceOp::kAvg: return ncclAvg;
-    case ReduceOp::kProduct: return is_bool ? ncclMin : ncclProd;
-    case ReduceOp::kMin: return ncclMin;
-    case ReduceOp::kMax: return ncclMax;
-    case ReduceOp::kBitAnd: return is_bool ? std::optional(ncclMin) : std::nullopt;
-    case ReduceOp::kBitOr: return is_bool ? std::optional(ncclMax) : std::nullopt;
-    case ReduceOp::kBitXor: return std::nullopt;
-  }
-  return std::nullopt;
-}
-
-bool reduces(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce ||
-         kind == CollectiveKind::kReduceScatter;
+  return (dtype == kBool ? kBoolOps : kOps)[static_cast<size_t>(op)];
 }
 
 class NcclGroup {
@@ -143,7 +121,7 @@ std::string NcclBackend::version() {
 }
 
 void NcclBackend::check(const Collective& collective) {
-  TANDEM_CHECK(DTypeError, !reduces(collective.kind) || operator_of(collective.op, collective.dtype),
+  TANDEM_CHECK(DTypeError, !is_reduction(collective.kind) || operator_of(collective.op, collective.dtype),
                to_string(collective.kind), ": NCCL does not support ", to_string(collective.op), " of ",
                collective.dtype, "; use tensors on a CPU device");
 }
@@ -262,7 +240,7 @@ void Communicator::run(const Collective& c, const cuda::Stream& on) {
   if (c.kind == Kind::kGather || c.kind == Kind::kScatter || c.kind == Kind::kAllToAll)
     return exchange_parts(c, stream);
   const ncclDataType_t type = type_of(c.dtype);
-  const ncclRedOp_t op = reduces(c.kind) ? *operator_of(c.op, c.dtype) : ncclSum;
+  const ncclRedOp_t op = is_reduction(c.kind) ? *operator_of(c.op, c.dtype) : ncclSum;
   const auto count = static_cast<size_t>(c.num_elements);
   if (c.in_list) return run_parts(c, op, stream);
   std::unique_lock lock(mutex_);
