@@ -59,36 +59,30 @@ Offers& offers() {
   return instance;
 }
 
+/// Maps the memory of all ranks, which are threads of this process.
+std::shared_ptr<Mapping> map_all(int world_size, const Layout& layout) {
+  auto mapping = std::make_shared<Mapping>(static_cast<size_t>(world_size), layout.total);
+  for (std::byte*& segment : mapping->segments) segment = map_memory(-1, layout.total, true);
+  mapping->doorbells = map_memory(-1, mapping->segments.size() * page_bytes(), true);
+  return mapping;
+}
+
 std::shared_ptr<Mapping> join_threads(const ProcessGroupOptions& options, const Layout& layout,
                                       Rendezvous& rendezvous) {
-  std::shared_ptr<Mapping> mapping;
-  if (options.rank == 0) {
-    mapping = std::make_shared<Mapping>();
-    mapping->segment_bytes = layout.total;
-    mapping->segments.resize(static_cast<size_t>(options.world_size));
-    for (std::byte*& segment : mapping->segments) segment = map_memory(-1, layout.total, true);
-    mapping->doorbells = map_memory(-1, static_cast<size_t>(options.world_size) * page_bytes(), true);
-    const std::string token = random_token();
-    {
-      std::lock_guard lock(offers().mutex);
-      offers().by_token[token] = mapping;
-    }
-    rendezvous.set("offer", token);
-    initialise(mapping->segments[0], layout);
-    rendezvous.barrier();
-    std::lock_guard lock(offers().mutex);
-    offers().by_token.erase(token);
-    return mapping;
-  }
-  const std::string token = rendezvous.get("offer", 0);
+  std::shared_ptr<Mapping> mapping = options.rank == 0 ? map_all(options.world_size, layout) : nullptr;
+  const std::string token = options.rank == 0 ? random_token() : rendezvous.get("offer", 0);
   {
     std::lock_guard lock(offers().mutex);
-    const auto found = offers().by_token.find(token);
-    if (found != offers().by_token.end()) mapping = found->second.lock();
+    const auto place = offers().by_token.try_emplace(token, mapping).first;
+    mapping = place->second.lock();
+    if (mapping == nullptr) offers().by_token.erase(place);
   }
+  if (options.rank == 0) rendezvous.set("offer", token);
   if (mapping == nullptr) fail_to_join(options, "rank 0 is not a thread of this process, or has already failed", 0);
   initialise(mapping->segments[static_cast<size_t>(options.rank)], layout);
   rendezvous.barrier();
+  std::lock_guard lock(offers().mutex);
+  offers().by_token.erase(token);
   return mapping;
 }
 
@@ -246,9 +240,7 @@ std::shared_ptr<Mapping> join_processes(const ProcessGroupOptions& options, cons
   const size_t world_size = static_cast<size_t>(options.world_size);
   if (world_size + 1 > kMaxDescriptors)
     fail_to_join(options, str("the shm backend supports at most ", kMaxDescriptors - 1, " ranks"));
-  auto mapping = std::make_shared<Mapping>();
-  mapping->segment_bytes = layout.total;
-  mapping->segments.resize(world_size);
+  auto mapping = std::make_shared<Mapping>(world_size, layout.total);
   const size_t self = static_cast<size_t>(options.rank);
 
   FileDescriptor segment = create_shared_file("tandem-segment", layout.total);
@@ -275,10 +267,7 @@ std::shared_ptr<Mapping> join_processes(const ProcessGroupOptions& options, cons
 
 std::shared_ptr<Mapping> join(const ProcessGroupOptions& options, const Layout& layout) {
   if (options.world_size == 1) {
-    auto mapping = std::make_shared<Mapping>();
-    mapping->segment_bytes = layout.total;
-    mapping->segments.push_back(map_memory(-1, layout.total, true));
-    mapping->doorbells = map_memory(-1, page_bytes(), true);
+    auto mapping = map_all(1, layout);
     initialise(mapping->segments[0], layout);
     return mapping;
   }

@@ -175,14 +175,14 @@ struct alignas(kLine) Doorbell {
 
 /// The segments of all ranks as mapped into this process. Unmapped when the last reference is released.
 struct Mapping {
-  Mapping() = default;
+  Mapping(size_t world_size, size_t bytes) : segments(world_size), segment_bytes(bytes) {}
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
   ~Mapping();
 
-  std::vector<std::byte*> segments;
-  std::byte* doorbells = nullptr;  ///< one page for each rank
-  size_t segment_bytes = 0;
+  std::vector<std::byte*> segments;  ///< by rank
+  std::byte* doorbells = nullptr;    ///< one page for each rank
+  const size_t segment_bytes;
 
   SegmentHeader& header(int rank) const {
     return *reinterpret_cast<SegmentHeader*>(segments[static_cast<size_t>(rank)]);
