@@ -105,20 +105,14 @@ void GpuGroup::CapturedCollectives::begin_replay(bool is_first) {
   TANDEM_CHECK(StateError, group != nullptr && group->nccl_backend() != nullptr,
                "Graph: the process group of its collectives was destroyed; create another group and capture a new "
                "Graph");
-  check_ = std::make_shared<CollectiveOperation>();
-  Collective& c = check_->collective;
-  c.kind = CollectiveKind::kBarrier;
+  Collective c;  // a barrier
   c.on_gpu = true;
-  c.moves_data = false;
   c.name = str(is_first ? "first run" : "replay", " of the graph with ", works_.size(), " collectives from #", first_,
                " '", name_, "'");
   c.name_hash = hash_name(c.name);
   c.where = where_;
-  check_->timeout = timeout_;
-  check_->trace_category = "consistency check";
-  check_->ends_on_gpu = true;
   agreed_ = std::make_shared<NcclBackend::AgreedTime::element_type>();
-  check_->at_end = [agreed = agreed_] { agreed->store(NcclBackend::Clock::now()); };
+  check_ = make_check(std::move(c), timeout_, agreed_);
   defer_completions_.emplace();
   launch_order_ = std::unique_lock(group->launch_mutex_);
   group->queue_->run(*check_);

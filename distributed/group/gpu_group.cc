@@ -20,33 +20,6 @@ namespace {
 constexpr std::chrono::milliseconds kAbortGrace{300};
 constexpr std::chrono::milliseconds kStragglerGrace{1000};
 
-/// The consistency check of a collective: an operation with its signature but without data.
-std::shared_ptr<CollectiveOperation> consistency_check_of(const CollectiveOperation& operation) {
-  auto check = std::make_shared<CollectiveOperation>();
-  Collective& c = check->collective;
-  c = operation.collective;
-  c.kept = &check->kept;
-  c.device = {};
-  c.input = nullptr;
-  c.output = nullptr;
-  if (c.kind != CollectiveKind::kAllToAll) {  // its counts are compared
-    c.inputs.clear();
-    c.outputs.clear();
-  }
-  for (auto* const parts : {&c.inputs, &c.outputs}) {
-    for (Part& part : *parts) part.data = nullptr;
-  }
-  c.moves_data = false;
-  if (cuda::is_capturing()) {  // NCCL requires that all ranks capture a collective, or none
-    c.name_hash = hash_name(str("captured ", c.name_hash));
-    c.name += c.name.empty() ? "captured" : " (captured)";
-  }
-  check->timeout = operation.timeout;
-  check->trace_category = "consistency check";
-  check->ends_on_gpu = !cuda::is_capturing();
-  return check;
-}
-
 /// Appends the ranks of [begin, end) whose key is not in the store. Bisects the range.
 void find_missing(Store& store, const std::function<std::string(int)>& key, int begin, int end,
                   std::vector<int>& missing) {
@@ -96,6 +69,24 @@ void GpuGroup::listen() {
   });
 }
 
+std::shared_ptr<CollectiveOperation> GpuGroup::make_check(Collective collective, std::chrono::milliseconds timeout,
+                                                          const NcclBackend::AgreedTime& agreed) {
+  auto check = std::make_shared<CollectiveOperation>();
+  Collective& c = check->collective;
+  c = std::move(collective);
+  c.kept = &check->kept;
+  c.moves_data = false;
+  if (cuda::is_capturing()) {  // NCCL requires that all ranks capture a collective, or none
+    c.name_hash = hash_name(str("captured ", c.name_hash));
+    c.name += c.name.empty() ? "captured" : " (captured)";
+  }
+  check->timeout = timeout;
+  check->trace_category = "consistency check";
+  check->ends_on_gpu = !cuda::is_capturing();
+  check->at_end = [agreed] { agreed->store(NcclBackend::Clock::now()); };
+  return check;
+}
+
 Work GpuGroup::start(CollectiveOperation& last) {
   std::vector<CollectiveOperation*> operations;
   for (const auto& earlier : last.earlier) operations.push_back(earlier.get());
@@ -114,8 +105,7 @@ Work GpuGroup::start(CollectiveOperation& last) {
   std::vector<NcclBackend::AgreedTime> agreed;
   for (CollectiveOperation* const operation : operations) {
     agreed.push_back(std::make_shared<NcclBackend::AgreedTime::element_type>());
-    checks.push_back(consistency_check_of(*operation));
-    checks.back()->at_end = [when = agreed.back()] { when->store(NcclBackend::Clock::now()); };
+    checks.push_back(make_check(operation->collective, operation->timeout, agreed.back()));
   }
   checks.back()->join = [joins] {
     for (const auto& join : *joins) join();

@@ -41,6 +41,9 @@ class GpuGroup : public std::enable_shared_from_this<GpuGroup> {
  private:
   class CapturedCollectives;  // of a cuda::Graph
 
+  /// The consistency check of a collective: an operation with its signature that moves no data. Sets `agreed`.
+  static std::shared_ptr<CollectiveOperation> make_check(Collective collective, std::chrono::milliseconds timeout,
+                                                         const NcclBackend::AgreedTime& agreed);
   /// Returns a function that adds a collective to the graph that the calling thread captures.
   std::function<std::shared_ptr<GpuWork>(CollectiveOperation&)> begin_capture(const Collective& first,
                                                                               const std::shared_ptr<NcclBackend>& nccl);
