@@ -9,16 +9,9 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-/// "\n  output  float32 [3, 4] on cpu".
-std::string line(const Argument& argument, size_t width) {
-  std::string name = to_string(argument);
-  name.resize(std::max(name.size(), width), ' ');
-  return str("\n  ", name, "  ", describe(argument.tensor));
-}
-
 std::string lines(const Argument& a, const Argument& b) {
   const size_t width = std::max(to_string(a).size(), to_string(b).size());
-  return line(a, width) + line(b, width);
+  return line_of(a, width) + line_of(b, width);
 }
 
 }  // namespace
@@ -27,14 +20,20 @@ std::string to_string(const Argument& argument) {
   return argument.index < 0 ? argument.name : str(argument.name, "[", argument.index, "]");
 }
 
+std::string line_of(const Argument& argument, size_t width) {
+  std::string name = to_string(argument);
+  name.resize(std::max(name.size(), width), ' ');
+  return str("\n  ", name, "  ", describe(argument.tensor));
+}
+
 void check_argument(const char* op, const Argument& argument, const ProcessGroupOptions& group) {
   TANDEM_CHECK(StateError, argument.tensor.defined(), op, ": ", to_string(argument), " is undefined");
   const bool on_gpu = !argument.tensor.device().is_cpu();
   if (!on_gpu || group.world_size == 1) return;
   TANDEM_CHECK(DeviceError, cuda::is_built(), op, ": this build supports CPU tensors only; build with --config=cuda",
-               line(argument, 0));
+               line_of(argument));
   TANDEM_CHECK(DeviceError, moves_gpu_tensors(group), op, ": the group's backend '", group.backend,
-               "' supports CPU tensors only; use 'cpu:", group.backend, ",cuda:nccl'", line(argument, 0));
+               "' supports CPU tensors only; use 'cpu:", group.backend, ",cuda:nccl'", line_of(argument));
 }
 
 void check_writable(const char* op, const Argument& argument, const ProcessGroupOptions& group) {
@@ -43,7 +42,7 @@ void check_writable(const char* op, const Argument& argument, const ProcessGroup
   for (size_t i = 0; i < shape.size(); ++i) {
     TANDEM_CHECK(ValueError, shape[i] <= 1 || argument.tensor.strides()[i] != 0, op, ": ", to_string(argument),
                  " is expanded, so its elements share memory and cannot be written; pass a contiguous tensor",
-                 line(argument, 0));
+                 line_of(argument));
   }
 }
 
@@ -65,9 +64,9 @@ void check_reduce_op(const char* op, ReduceOp reduction, const Argument& argumen
   const bool floating = is_floating_point(argument.tensor.dtype());
   const bool bitwise = reduction >= ReduceOp::kBitAnd;
   TANDEM_CHECK(DTypeError, reduction != ReduceOp::kAvg || floating, op, ": avg requires a floating-point dtype",
-               line(argument, 0));
+               line_of(argument));
   TANDEM_CHECK(DTypeError, !bitwise || !floating, op, ": ", to_string(reduction), " requires an integer or bool dtype",
-               line(argument, 0));
+               line_of(argument));
 }
 
 void check_rank(const char* op, const char* name, int rank, const ProcessGroupOptions& group) {
@@ -79,13 +78,6 @@ void check_length(const char* op, const char* name, size_t length, const Process
   TANDEM_CHECK(ValueError, length == static_cast<size_t>(group.world_size), op, ": ", name, " has ", length,
                length == 1 ? " element" : " elements", " for a group of ", group.world_size, " ranks");
 }
-
-template <class ErrorType>
-void refuse(const char* op, const Argument& argument, const std::string& must_be) {
-  throw ErrorType(with_module_scope(str(op, ": ", to_string(argument), " must be ", must_be, line(argument, 0))));
-}
-template void refuse<ValueError>(const char* op, const Argument& argument, const std::string& must_be);
-template void refuse<ShapeError>(const char* op, const Argument& argument, const std::string& must_be);
 
 void check_apart(const char* op, const Argument& a, const Part& a_part, const Argument& b, const Part& b_part,
                  bool may_be_same) {

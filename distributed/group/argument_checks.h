@@ -19,6 +19,8 @@ struct Argument {
 };
 
 std::string to_string(const Argument& argument);
+/// Shown at the end of an error: "\n  output  float32 [3, 4] on cpu". `width`: of the name.
+std::string line_of(const Argument& argument, size_t width = 0);
 
 using Tensors = std::vector<Tensor>;
 using Splits = std::vector<int64_t>;
@@ -61,9 +63,6 @@ void check_rank(const char* op, const char* name, int rank, const ProcessGroupOp
 /// Checks that the list has one tensor per rank.
 void check_length(const char* op, const char* name, size_t length, const ProcessGroupOptions& group);
 
-/// Throws an error with the text `must_be`: "gather: output must be undefined on ranks other than root 2".
-template <class ErrorType = ValueError>
-[[noreturn]] void refuse(const char* op, const Argument& argument, const std::string& must_be);
 /// Checks that a result and an input do not share memory. `may_be_same`: they may be identical.
 void check_apart(const char* op, const Argument& a, const Part& a_part, const Argument& b, const Part& b_part,
                  bool may_be_same);
@@ -75,7 +74,8 @@ std::byte* memory_of(Operation& operation, const Tensor& tensor, bool reads, boo
 /// Marks the results as changed from the start of the operation on.
 void bump_versions(const char* op, std::span<const Tensor> results);
 
-/// Sets the arguments, name, call site and timeout, and dtype, shape and count of `tensor`, which may be undefined.
+/// Sets the arguments, name, call site and timeout, and dtype, shape and count of `tensor`, which is undefined for a
+/// barrier.
 void describe_collective(CollectiveOperation& operation, const ProcessGroupOptions& group, CollectiveKind kind,
                          const Tensor& tensor, CollectiveOptions&& options, int root = -1,
                          ReduceOp op = ReduceOp::kSum);
@@ -100,7 +100,6 @@ void prepare_all_to_all(CollectiveOperation& operation, const ProcessGroupOption
 void prepare_all_to_all_of_splits(CollectiveOperation& operation, const ProcessGroupOptions& group,
                                   const Tensor& output, const Tensor& input, const Splits& output_splits,
                                   const Splits& input_splits, CollectiveOptions&& options);
-void prepare_barrier(CollectiveOperation& operation, const ProcessGroupOptions& group, CollectiveOptions&& options);
 void prepare_message(Message& message, const char* op, const ProcessGroupOptions& group, const P2POp& what,
                      CollectiveOptions&& options);
 

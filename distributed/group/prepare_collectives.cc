@@ -53,9 +53,8 @@ bool check_parts(const char* op, const Parts& parts, const Argument& one, const 
 
 /// Checks that a rank other than root has no parts.
 void check_no_parts(const char* op, const Parts& parts, int root) {
-  if (!parts.is_list && parts.tensors[0].defined()) {
-    refuse(op, parts.argument(0), str("undefined on ranks other than root ", root));
-  }
+  TANDEM_CHECK(ValueError, parts.is_list || !parts.tensors[0].defined(), op, ": ", parts.name,
+               " must be undefined on ranks other than root ", root, line_of(parts.argument(0)));
   TANDEM_CHECK(ValueError, !parts.is_list || parts.tensors.empty(), op, ": ", parts.name,
                " must be empty on ranks other than root ", root, ", but has ", parts.tensors.size(),
                parts.tensors.size() == 1 ? " element" : " elements");
@@ -189,9 +188,8 @@ void prepare_all_to_all(CollectiveOperation& operation, const ProcessGroupOption
   }
   const size_t own = outputs.is_list ? static_cast<size_t>(group.rank) : 0;
   const Tensor& input = inputs.tensors[own];
-  if (!outputs.is_list && (input.dim() == 0 || input.size(0) != group.world_size)) {
-    refuse<ShapeError>(kOp, inputs.argument(0), str("[", group.world_size, ", ...]"));
-  }
+  TANDEM_CHECK(ShapeError, outputs.is_list || (input.dim() > 0 && input.size(0) == group.world_size), kOp,
+               ": input must be [", group.world_size, ", ...]", line_of(inputs.argument(0)));
   check_shape(kOp, outputs.argument(own), input.shape(), inputs.argument(own));
   describe_collective(operation, group, CollectiveKind::kAllToAll, input, std::move(options));
   operation.collective.outputs = memory_of(operation, outputs, group.world_size);
@@ -214,9 +212,8 @@ void prepare_all_to_all_of_splits(CollectiveOperation& operation, const ProcessG
       TANDEM_CHECK(ValueError, rows >= 0, kOp, ": ", name, " ", to_string(Shape(splits)), " has a negative element");
     }
     const int64_t sum = std::accumulate(splits.begin(), splits.end(), int64_t{0});
-    if (argument.tensor.dim() == 0 || argument.tensor.size(0) != sum) {
-      refuse<ShapeError>(kOp, argument, str("[", sum, ", ...] for ", name, " ", to_string(Shape(splits))));
-    }
+    TANDEM_CHECK(ShapeError, argument.tensor.dim() > 0 && argument.tensor.size(0) == sum, kOp, ": ", argument.name,
+                 " must be [", sum, ", ...] for ", name, " ", to_string(Shape(splits)), line_of(argument));
   };
   check_splits(out, "output_splits", output_splits);
   check_splits(in, "input_splits", input_splits);
@@ -244,10 +241,6 @@ void prepare_all_to_all_of_splits(CollectiveOperation& operation, const ProcessG
   finish_all_to_all(operation, Outputs(output), Inputs(input));
 }
 
-void prepare_barrier(CollectiveOperation& operation, const ProcessGroupOptions& group, CollectiveOptions&& options) {
-  describe_collective(operation, group, CollectiveKind::kBarrier, {}, std::move(options));
-}
-
 void prepare_message(Message& message, const char* op, const ProcessGroupOptions& group, const P2POp& what,
                      CollectiveOptions&& options) {
   const Argument argument{"tensor", what.tensor};
@@ -256,11 +249,7 @@ void prepare_message(Message& message, const char* op, const ProcessGroupOptions
   check_rank(op, peer_name, what.peer, group);
   TANDEM_CHECK(ValueError, what.peer != group.rank, op, ": ", peer_name, " ", what.peer, " is the calling rank");
   TANDEM_CHECK(ValueError, what.tag >= 0, op, ": tag ", what.tag, " is negative");
-  if (sends) {
-    check_argument(op, argument, group);
-  } else {
-    check_writable(op, argument, group);
-  }
+  sends ? check_argument(op, argument, group) : check_writable(op, argument, group);
   if (!what.tensor.device().is_cpu()) cuda::check_not_capturing("a message");
   message.timeout = timeout_of(op, options, group);
   message.shown_peer = job_rank(group, what.peer);

@@ -205,7 +205,8 @@ TANDEM_COLLECTIVE(all_to_all,
                   (const Tensor& output, const Tensor& input, const Splits& output_splits, const Splits& input_splits,
                    Options options),
                   prepare_all_to_all_of_splits, output, input, output_splits, input_splits, std::move(options))
-TANDEM_COLLECTIVE(barrier, (Options options), prepare_barrier, std::move(options))
+TANDEM_COLLECTIVE(barrier, (Options options), describe_collective, Kind::kBarrier, Tensor(), std::move(options),
+                  kNoRoot, kNoOp)
 
 TANDEM_COLLECTIVE(all_reduce_coalesced, (const Tensors& tensors, ReduceOp op, Options options),
                   prepare_coalesced_in_place, Kind::kAllReduce, tensors, kNoRoot, op, std::move(options))
