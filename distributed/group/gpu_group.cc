@@ -130,14 +130,12 @@ Work GpuGroup::start(CollectiveOperation& last) {
 void GpuGroup::prepare(std::span<const std::shared_ptr<Message>> messages) {
   const auto first = std::find_if(messages.begin(), messages.end(), [](const auto& m) { return m->gpu != nullptr; });
   if (first == messages.end()) return;
-  std::unique_lock lock(mutex_);
+  std::lock_guard lock(mutex_);
   if (gpu_messages_ == nullptr) {
-    gpu_messages_ = std::make_shared<GpuMessages>(options_, nccl_options((*first)->gpu->tensor.device()),
+    gpu_messages_ = std::make_unique<GpuMessages>(options_, nccl_options((*first)->gpu->tensor.device()),
                                                   [this] { queue_->wake(); });
   }
-  const auto shared = gpu_messages_;
-  lock.unlock();
-  shared->prepare(messages);
+  gpu_messages_->prepare(messages);
 }
 
 void GpuGroup::abort(const std::string& reason) {
@@ -152,9 +150,8 @@ void GpuGroup::finish() {
 void GpuGroup::close() {
   std::unique_lock lock(mutex_);
   const auto nccl = std::move(nccl_backend_);
-  const auto messages = gpu_messages_;
   lock.unlock();
-  if (messages != nullptr) messages->close();
+  if (gpu_messages_ != nullptr) gpu_messages_->close();
 }
 
 std::shared_ptr<NcclBackend> GpuGroup::nccl_backend() {
@@ -171,11 +168,10 @@ std::vector<std::shared_ptr<NcclBackend>> GpuGroup::nccl_backends() {
 }
 
 void GpuGroup::check_device(const char* op, Device device) {
-  std::unique_lock lock(mutex_);
+  std::lock_guard lock(mutex_);
   const Device used = nccl_backend_ != nullptr   ? nccl_backend_->device()
                       : gpu_messages_ != nullptr ? gpu_messages_->device()
                                                  : device;
-  lock.unlock();
   TANDEM_CHECK(DeviceError, used == device, op, ": this group uses ", used, ", but a tensor is on ", device,
                "\n  a group uses one GPU per rank; create another group with new_group");
 }

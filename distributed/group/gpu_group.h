@@ -61,7 +61,7 @@ class GpuGroup : public std::enable_shared_from_this<GpuGroup> {
   std::weak_ptr<CapturedCollectives> captured_;  // of the last capture; guarded by launch_mutex_
   std::mutex mutex_;                             // guards the members below
   std::shared_ptr<NcclBackend> nccl_backend_;    // created by the first collective on a GPU
-  std::shared_ptr<GpuMessages> gpu_messages_;    // created by the first message on a GPU
+  std::unique_ptr<GpuMessages> gpu_messages_;    // created by the first message on a GPU
 };
 
 }}}  // namespace tandem::v0::distributed

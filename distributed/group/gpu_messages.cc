@@ -27,16 +27,6 @@ constexpr size_t kMaxListed = kListNumbers - 1 - kIdNumbers;
 constexpr std::chrono::milliseconds kMaxBatchDelay{5};
 constexpr int kMaxNcclBlocks = 64;  // NCCL's own limit
 
-/// Blocks in use by GPU; never destroyed, because groups may outlive main.
-struct BlocksInUse {
-  std::mutex mutex;
-  std::map<int, int> count;
-};
-BlocksInUse& blocks_in_use() {
-  static auto* const all = new BlocksInUse;
-  return *all;
-}
-
 int half_of(Device device) { return std::max(1, cuda::device_properties(device).num_multiprocessors / 2); }
 
 /// The identity of a GPU, as in P2pRequest::gpu.
@@ -64,43 +54,42 @@ void SerialThread::post(std::function<void()> f) {
 }
 
 void SerialThread::run() {
-  std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [&] { return is_closed_ || !functions_.empty(); });
-    if (functions_.empty()) return;
-    std::function<void()> f = std::move(functions_.front());
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !functions_.empty(); });
+    const std::function<void()> f = std::move(functions_.front());
     functions_.pop_front();
     lock.unlock();
+    if (!f) return;
     f();
-    f = nullptr;
-    lock.lock();
   }
 }
 
 void SerialThread::close() {
-  {
-    std::lock_guard lock(mutex_);
-    is_closed_ = true;
-  }
-  changed_.notify_one();
-  if (thread_.joinable()) thread_.join();
+  if (!thread_.joinable()) return;
+  post({});
+  thread_.join();
 }
 
 // --- thread blocks ---
 
 std::shared_ptr<const int> reserve_blocks(Device device) {
   if (env_string("NCCL_LAUNCH_ORDER_IMPLICIT").value_or("0") != "0") return nullptr;
-  BlocksInUse& all = blocks_in_use();
-  std::unique_lock lock(all.mutex);
-  int& used = all.count[device.index];
+  struct BlocksInUse {
+    std::mutex mutex;
+    std::map<int, int> by_gpu;
+  };
+  static auto* const all = new BlocksInUse;  // never destroyed, because groups may outlive main
+  std::unique_lock lock(all->mutex);
+  int& used = all->by_gpu[device.index];
   const int left = half_of(device) - used;
   if (left <= 0) return nullptr;
   const auto quarter = static_cast<unsigned int>(std::clamp(left / 4, 1, kMaxNcclBlocks));
   const auto count = static_cast<int>(std::bit_floor(quarter));  // NCCL rounds up
   used += count;
   lock.unlock();
-  return {new int(count), [&all, &used](const int* reserved) {
-            std::lock_guard releasing(all.mutex);
+  return {new int(count), [&used](const int* reserved) {
+            std::lock_guard releasing(all->mutex);
             used -= *reserved;
             delete reserved;
           }};
@@ -300,18 +289,16 @@ bool GpuMessages::lead(GpuPair& pair, std::vector<std::shared_ptr<Message>>& add
   Matched messages;
   const Tensor list = zeros({kListNumbers}, {kInt64});
   int64_t* const numbers = list.data<int64_t>();
-  Matched kept;
-  for (const auto& message : pair.matched) {
+  std::erase_if(pair.matched, [&](const auto& message) {
     const bool is_whole = *message->num_unmatched <= 0;
     if (messages.size() == kMaxListed || (!is_whole && now < message->matched + kMaxBatchDelay)) {
       if (!is_whole) wake_at_ = std::min(wake_at_, message->matched + kMaxBatchDelay);
-      kept.push_back(message);
-      continue;
+      return false;
     }
     numbers[1 + kIdNumbers + messages.size()] = message->key;
     messages.push_back(message);
-  }
-  pair.matched = std::move(kept);
+    return true;
+  });
   if (messages.empty()) return false;
   if (!pair.id) pair.id = NcclBackend::make_id();
   numbers[0] = static_cast<int64_t>(messages.size());
@@ -329,8 +316,7 @@ bool GpuMessages::follow(GpuPair& pair, std::vector<std::shared_ptr<Message>>& a
     const auto* const numbers = reinterpret_cast<const int64_t*>(pair.awaited->transfer.data);
     const auto count = std::min(static_cast<size_t>(std::max<int64_t>(numbers[0], 0)), kMaxListed);
     const int64_t* const keys = numbers + 1 + kIdNumbers;
-    pair.id.emplace();
-    std::memcpy(pair.id->data(), numbers + 1, pair.id->size());
+    if (!pair.id) std::memcpy(pair.id.emplace().data(), numbers + 1, sizeof(NcclId));
     pair.lists.emplace_back(keys, keys + count);
     pair.awaited = nullptr;
     moved = true;

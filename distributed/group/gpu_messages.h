@@ -40,7 +40,7 @@ class SerialThread {
   SerialThread(const SerialThread&) = delete;
   SerialThread& operator=(const SerialThread&) = delete;
 
-  /// Throws ResourceError if no thread can be started. `f` must not throw.
+  /// Throws ResourceError if no thread can be started. `f` must not throw; an empty `f` ends the thread.
   void post(std::function<void()> f);
   /// Returns when all functions have returned. None of them calls it.
   void close();
@@ -48,10 +48,9 @@ class SerialThread {
  private:
   void run();
 
-  std::mutex mutex_;  // guards functions_ and is_closed_
+  std::mutex mutex_;  // guards functions_
   std::condition_variable changed_;
   std::deque<std::function<void()>> functions_;
-  bool is_closed_ = false;
   std::thread thread_;
 };
 
