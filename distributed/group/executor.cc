@@ -16,7 +16,7 @@ Executor::Executor(const ProcessGroupOptions& options, std::unique_ptr<Backend> 
     : options_(options),
       latch_(std::make_shared<FailureLatch>(options)),
       recorder_(options, mutex),
-      watch_(options, stall, *latch_, recorder_),
+      watch_(options, stall, recorder_),
       owned_(std::move(backend)),
       backend_(owned_.get()) {}
 
@@ -229,7 +229,7 @@ bool Executor::check_times(Clock::time_point now) {
   bool failed = false;
   const auto is_due = [&](Operation& operation) {
     if (operation.ended) return false;
-    const auto error = watch_.find_late(operation, now, backend());
+    const auto error = watch_.find_late(operation, now, backend(), known_.failure);
     if (error) fail(operation, *error, own_job_rank());
     failed = failed || error;
     return !error && now >= operation.next_report;

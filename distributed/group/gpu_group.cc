@@ -263,15 +263,11 @@ NcclBackend::StragglerReport GpuGroup::detect_stragglers(int64_t seq) const {
     return {.text = "\n  the store has failed"};
   }
   if (ranks.empty()) return {.text = "\n  all ranks are waiting: the transfer is stuck on a GPU"};
-  constexpr size_t kShown = 8;
-  std::string text = "\n  no response from: rank ";
-  for (size_t i = 0; i < std::min(ranks.size(), kShown); ++i) {
-    text += str(i == 0 ? "" : ", rank ", job_rank(options_, ranks[i]), " (",
-                describe_last(executor_.backend()->do_last_started(ranks[i]), "last reached"), ")");
-  }
-  if (ranks.size() > kShown) text += str(" and ", ranks.size() - kShown, " more");
-  text += "; stuck, dead, or already finished";
-  return {.text = text, .culprit = ranks.size() == 1 ? job_rank(options_, ranks[0]) : -1};
+  const std::span shown(ranks.data(), std::min<size_t>(ranks.size(), 8));
+  const std::string more = ranks.size() > shown.size() ? str(" and ", ranks.size() - shown.size(), " more") : "";
+  return {.text = str("\n  no response from: ", describe_ranks(options_, shown, *executor_.backend(), "last reached"),
+                      more, "; stuck, dead, or already finished"),
+          .culprit = ranks.size() == 1 ? job_rank(options_, ranks[0]) : -1};
 }
 
 }}}  // namespace tandem::v0::distributed

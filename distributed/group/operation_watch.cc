@@ -61,6 +61,16 @@ MissingRanks missing_ranks(const ProcessGroupOptions& options, std::string opera
           .timeout = timeout};
 }
 
+std::string describe_ranks(const ProcessGroupOptions& options, std::span<const int> ranks, const Backend& backend,
+                           const char* last_word) {
+  std::string text;
+  for (const int rank : ranks) {
+    text += str(text.empty() ? "rank " : ", rank ", job_rank(options, rank), " (",
+                describe_last(backend.do_last_started(rank), last_word), ")");
+  }
+  return text;
+}
+
 std::thread start_rank_thread(std::function<void()> f) {
   RankContext context = RankContext::current();
   context.grad_enabled = true;
@@ -92,22 +102,10 @@ OperationWatch::Ranks OperationWatch::ranks_of(const Operation& operation, Backe
   return ranks;
 }
 
-/// "rank 3 (last: all_gather #1860 'control record', 31.2 s ago), rank 5 (has started nothing yet)"
-std::string OperationWatch::describe(const Ranks& ranks, Backend& backend, const char* last_word) const {
-  std::string text;
-  for (const int rank : ranks.missing) {
-    text += str(!text.empty()        ? ", rank "
-                : ranks.have_started ? "data of rank "
-                                     : "rank ",
-                job_rank(options_, rank), " (", describe_last(backend.do_last_started(rank), last_word), ")");
-  }
-  return text;
-}
-
 // --- deadlines ---
 
-std::optional<GroupError> OperationWatch::find_late(Operation& operation, Clock::time_point now,
-                                                    Backend* backend) const {
+std::optional<GroupError> OperationWatch::find_late(Operation& operation, Clock::time_point now, Backend* backend,
+                                                    const std::optional<Failure>& failure) const {
   if (now < operation.deadline) return std::nullopt;
   if (backend == nullptr) {
     // Joining began earlier, has the group's timeout, and its error names the missing ranks.
@@ -119,11 +117,10 @@ std::optional<GroupError> OperationWatch::find_late(Operation& operation, Clock:
   // "reached #1873: ranks 0 1 2.  missing: rank 3 (last reached all_gather #1860 'control record', 31.2 s ago)"
   const Ranks ranks = ranks_of(operation, *backend);
   const int64_t seq = operation.number();
-  std::string progress = describe(ranks, *backend, "last reached");
+  const char* const subject = ranks.have_started ? "data of " : "";
+  std::string progress = subject + describe_ranks(options_, ranks.missing, *backend, "last reached");
   if (ranks.missing.empty()) {
-    FailureLatch::Known known;
-    latch_.read(known);
-    if (known.failure) return known.failure->error();
+    if (failure) return failure->error();
     // A rank that can name no missing rank lets the others fail first.
     if (!std::exchange(operation.is_extended, true)) {
       operation.deadline += std::min(operation.timeout / 4, kUnknownGrace);
@@ -164,7 +161,6 @@ GroupError OperationWatch::timed_out(const Operation& operation, const char* whe
 
 void OperationWatch::report_stall(Operation& operation, Clock::time_point now, Backend* backend) {
   std::string waited_for = " for members to join";
-  const bool is_collective = operation.number() > 0;
   if (backend != nullptr) {
     const Ranks ranks = ranks_of(operation, *backend);
     const auto lower =
@@ -174,22 +170,19 @@ void OperationWatch::report_stall(Operation& operation, Clock::time_point now, B
       operation.next_report = now + std::min(lower * stall_ / 10, stall_);
       return;
     }
-    waited_for =
-        ranks.missing.empty() ? "; all ranks have started it" : str(" for ", describe(ranks, *backend, "last:"));
+    waited_for = ranks.missing.empty() ? "; all ranks have started it"
+                                       : str(ranks.have_started ? " for data of " : " for ",
+                                             describe_ranks(options_, ranks.missing, *backend, "last:"));
   }
   operation.next_report = now + (now - operation.began);
   const std::string shown = operation.name().empty() ? "" : str(" '", operation.name(), "'");
   const std::string line = str("group '", options_.name, "': ", operation.title(), shown, " has been waiting for ",
                                format_seconds(to_milliseconds(now - operation.began)), waited_for);
   if (++operation.num_reports == 1) recorder_.write(line, false);
-  if (!is_collective) return log(LogLevel::kWarning, line);
-  log_once(operation, line);
-}
-
-/// Runs on its own thread, for which no thread waits: the store may be the component that does not respond.
-void OperationWatch::log_once(const Operation& operation, const std::string& line) {
+  if (operation.number() < 0) return log(LogLevel::kWarning, line);
   if (logging_->exchange(true)) return;
   try {
+    // On its own thread, for which no thread waits: the store may be the component that does not respond.
     start_rank_thread([options = options_, line, seq = operation.number(), number = operation.num_reports,
                        logging = logging_] {
       if (claims_report(options, seq, number)) log(LogLevel::kWarning, line);

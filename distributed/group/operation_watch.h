@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -28,6 +29,10 @@ std::string rank_label(const ProcessGroupOptions& options);
 MissingRanks missing_ranks(const ProcessGroupOptions& options, std::string operation,
                            std::chrono::milliseconds timeout);
 
+/// "rank 3 (last: all_gather #1860 'control record', 31.2 s ago), rank 5 (has started nothing yet)".
+std::string describe_ranks(const ProcessGroupOptions& options, std::span<const int> ranks, const Backend& backend,
+                           const char* last_word);
+
 /// Starts a thread that works for the calling thread's rank, but in none of its modes, which may end before the thread.
 std::thread start_rank_thread(std::function<void()> f);
 
@@ -38,14 +43,15 @@ class OperationWatch {
   using Clock = Backend::Clock;
 
   /// `stall`: time after which the group reports a waiting operation.
-  OperationWatch(const ProcessGroupOptions& options, std::chrono::milliseconds stall, const FailureLatch& latch,
-                 FlightRecorder& recorder)
-      : options_(options), stall_(stall), latch_(latch), recorder_(recorder) {}
+  OperationWatch(const ProcessGroupOptions& options, std::chrono::milliseconds stall, FlightRecorder& recorder)
+      : options_(options), stall_(stall), recorder_(recorder) {}
 
   /// Sets the times of an operation that begins now.
   void begin(Operation& operation) const;
-  /// The error of an operation whose deadline had passed `now`. May extend the deadline instead.
-  std::optional<GroupError> find_late(Operation& operation, Clock::time_point now, Backend* backend) const;
+  /// The error of an operation whose deadline had passed `now`. May extend the deadline instead. `failure`: of the
+  /// group.
+  std::optional<GroupError> find_late(Operation& operation, Clock::time_point now, Backend* backend,
+                                      const std::optional<Failure>& failure) const;
   /// Reports an operation that waits for long. The group logs one line, from the lowest rank that waits and is alive:
   /// the first rank that claims the k-th report of a wait in the store makes it. Before that, each rank waits briefly
   /// for the lower ranks that have started the operation.
@@ -59,14 +65,11 @@ class OperationWatch {
   };
 
   Ranks ranks_of(const Operation& operation, Backend& backend) const;
-  std::string describe(const Ranks& ranks, Backend& backend, const char* last_word) const;
   GroupError timed_out(const Operation& operation, const char* where, const std::string& progress, int culprit,
                        const std::string& headline) const;
-  void log_once(const Operation& operation, const std::string& line);
 
   const ProcessGroupOptions options_;
   const std::chrono::milliseconds stall_;
-  const FailureLatch& latch_;
   FlightRecorder& recorder_;
   const std::shared_ptr<std::atomic<bool>> logging_ = std::make_shared<std::atomic<bool>>(false);
 };

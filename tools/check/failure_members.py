@@ -21,7 +21,7 @@ OTHERS = {
     ],
     "a copy of known_ that the thread which advances the operations compares with it": ["Executor::known_"],
     "functions": ["FailureLatch::listeners_", "NcclBackend::Options::on_failure", "Left::ends_"],
-    "a reference to the latch": ["Executor::latch_", "OperationWatch::latch_", "NcclBackend::Options::latch"],
+    "a reference to the latch": ["Executor::latch_", "NcclBackend::Options::latch"],
     "the result of one operation": [
         "Operation::error", "Operation::ended", "Executor::ended_", "Operation::is_extended", "P2pRequest::failed", "InFlightWork::is_lost",
         "HierarchicalBackend::failed_",
