@@ -4,7 +4,6 @@
 #include <cstring>
 #include <utility>
 
-#include <tandem/base/error.h>
 #include <tandem/distributed/backends/backend.h>
 
 namespace tandem { inline namespace v0 { namespace distributed::network {
@@ -34,10 +33,11 @@ std::string describe(const MessageFrame& frame, bool sends, int shown_peer) {
   return describe_call(frame, sends, shown_peer, frame.shape, frame.name, frame.file, frame.line);
 }
 
+/// The message with that id in a list of messages to or from `rank`, which has sent a frame of it.
 template <class List>
-auto find_id(List& list, uint64_t id) {
+auto find_id(const ProcessGroupOptions& options, int rank, List& list, uint64_t id) {
   const auto found = std::find_if(list.begin(), list.end(), [&](const auto& entry) { return entry.id == id; });
-  if (found == list.end()) throw IoError("gloo: received a frame of an unknown message");
+  if (found == list.end()) throw_peer_error(options, rank, "gloo: received a frame of an unknown message");
   return found;
 }
 
@@ -75,7 +75,7 @@ void P2pMatcher::take(Frame& frame) {
 }
 
 void P2pMatcher::take_data(Peer& peer, Frame& frame) {
-  const auto message = find_id(peer.receiving, frame.channel & ~kMessageBit);
+  const auto message = find_id(options_, frame.peer, peer.receiving, frame.channel & ~kMessageBit);
   P2pRequest& transfer = *message->transfer;
   message->arrived += frame.data_bytes;  // it was received into the transfer's memory
   if (message->arrived < transfer.num_bytes()) return;
@@ -86,25 +86,27 @@ void P2pMatcher::take_data(Peer& peer, Frame& frame) {
 
 void P2pMatcher::take_answer(int rank, const AnswerFrame& answer) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
-  const auto message = find_id(peer.sending, answer.id);
+  const auto message = find_id(options_, rank, peer.sending, answer.id);
   switch (answer.kind) {
     case Kind::kSend:
       if (is_in_offer(*message->transfer))
-        throw IoError("gloo: received a request for a message that was already sent");
-      if (message->is_wanted) throw IoError("gloo: received a second request for a message");
+        throw_peer_error(options_, rank, "gloo: received a request for a message that was already sent");
+      if (message->is_wanted) throw_peer_error(options_, rank, "gloo: received a second request for a message");
       message->is_wanted = true;
       if (message->transfer->gpu != 0) message->transfer->stage();
       return;
     case Kind::kDirect:
-      if (message->transfer->gpu == 0 || message->is_wanted)
-        throw IoError("gloo: received an acknowledgement of a direct message for one that is not direct");
+      if (message->transfer->gpu == 0 || message->is_wanted) {
+        throw_peer_error(options_, rank,
+                         "gloo: received an acknowledgement of a direct message for one that is not direct");
+      }
       message->transfer->direct = true;
       break;
     case Kind::kDone:
       // The caller may reuse the memory after this. Small messages were sent inside their offers.
       if (!is_in_offer(*message->transfer) &&
           (message->sent < message->transfer->num_bytes() || mesh_.link(rank).sent_data() < message->last_index)) {
-        throw IoError("gloo: received an acknowledgement of a message that was not sent yet");
+        throw_peer_error(options_, rank, "gloo: received an acknowledgement of a message that was not sent yet");
       }
       break;
     case Kind::kMismatch:
@@ -121,28 +123,17 @@ bool P2pMatcher::advance() {
   bool moved = std::exchange(moved_, false);
   for (int rank = 0; rank < options_.world_size; ++rank) {
     Peer& peer = peers_[static_cast<size_t>(rank)];
-    while (!peer.answers.empty()) {
-      const AnswerFrame answer = std::move(peer.answers.front());
-      peer.answers.pop_front();
-      try {
-        take_answer(rank, answer);
-      } catch (const IoError& e) {
-        throw_peer_error(options_, rank, e.what());
-      }
+    for (; !peer.answers.empty(); peer.answers.pop_front()) {
+      take_answer(rank, peer.answers.front());
       moved = true;
     }
-    moved |= match(rank);
+    // Messages with the same tag are matched in order.
+    moved |= match_messages(
+        peer.posted, peer.offers, [](const MessageFrame& offer) { return offer.tag; },
+        [&](P2pRequest& transfer, const MessageFrame& offer) { accept(rank, offer, transfer); });
     moved |= send(rank);
   }
   return moved;
-}
-
-/// Matches posted receives with offers. Messages with the same tag are matched in order.
-bool P2pMatcher::match(int rank) {
-  Peer& peer = peers_[static_cast<size_t>(rank)];
-  return match_messages(
-      peer.posted, peer.offers, [](const MessageFrame& offer) { return offer.tag; },
-      [&](P2pRequest& transfer, const MessageFrame& offer) { accept(rank, offer, transfer); });
 }
 
 void P2pMatcher::accept(int rank, const MessageFrame& offer, P2pRequest& transfer) {

@@ -22,10 +22,11 @@ class P2pMatcher {
   P2pMatcher(const ProcessGroupOptions& options, const Tuning& tuning, Mesh& mesh);
 
   void start(P2pRequest& transfer);
-  /// Processes an offer, an answer, or data of a message. Throws IoError if it belongs to no known message.
+  /// Processes an offer, an answer, or data of a message. Throws IoError if the frame is invalid, and GroupError for
+  /// data of no known message.
   void take(Frame& frame);
   /// Advances all messages. Returns whether anything has happened since the last call. Throws GroupError if the
-  /// arguments of two ranks do not match.
+  /// arguments of two ranks do not match, or a peer answers what it should not.
   bool advance();
   bool any() const { return std::any_of(peers_.begin(), peers_.end(), is_active); }
   /// Whether a message to or from `rank` is not complete.
@@ -58,7 +59,6 @@ class P2pMatcher {
   }
   void take_data(Peer& peer, Frame& frame);
   void take_answer(int rank, const AnswerFrame& answer);
-  bool match(int rank);
   void accept(int rank, const MessageFrame& offer, P2pRequest& transfer);
   bool send(int rank);
   [[noreturn]] void throw_mismatch(int sender, const MessageFrame& sent, int receiver,
