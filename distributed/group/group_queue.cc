@@ -68,9 +68,8 @@ GroupQueue::~GroupQueue() { executor_.latch()->close(); }
 
 void GroupQueue::set_backend(std::unique_ptr<Backend> backend) {
   std::lock_guard lock(mutex_);
+  notify();
   executor_.set_backend(std::move(backend));
-  for_waiters_.notify_all();
-  for_worker_.notify_one();
 }
 
 // --- starting ---
@@ -237,8 +236,7 @@ void GroupQueue::work() {
     };
     Backend* const backend = executor_.backend();
     if (backend == nullptr) {
-      for_worker_.wait_until(lock, std::min(*until, Clock::now() + kLongTimeout),
-                             [&] { return has_changed() || executor_.backend() != nullptr; });
+      for_worker_.wait_until(lock, std::min(*until, Clock::now() + kLongTimeout), has_changed);
       continue;
     }
     lock.unlock();
@@ -277,7 +275,7 @@ bool GroupQueue::execute_blocking(std::unique_lock<std::mutex>& lock, Clock::tim
   if (backend == nullptr) {
     const uint64_t news = news_;
     const auto next = execute_nonblocking(lock);
-    const auto has_changed = [&] { return has_executor_ || news_ != news || executor_.backend() != nullptr; };
+    const auto has_changed = [&] { return has_executor_ || news_ != news; };
     if (next) for_waiters_.wait_until(lock, std::min({until, *next, Clock::now() + kLongTimeout}), has_changed);
     return !next || Clock::now() < until;
   }

@@ -73,17 +73,12 @@ class MonitoredBarrier {
         if (e.peer() >= 0) throw failure(failure_text(" failed", e.peer(), ended()[e.peer()]), e.peer());
         if (Clock::now() < begin + slice) throw failure(str(" failed\n  ", e.what()), -1);
       }
-      fail_for_missing(ends);
+      for (int rank = 0; rank < options_.world_size; ++rank) {
+        const auto end = ends.find(job_rank(options_, rank));
+        if (end == ends.end() || store_.contains({arrival(number_, rank)})) continue;
+        throw failure(failure_text(" failed", end->first, end->second), end->first);
+      }
       if (Clock::now() >= deadline) return give(time_out());
-    }
-  }
-
-  /// Fails if a rank in `ends` had not arrived.
-  void fail_for_missing(const Ends& ends) {
-    for (int rank = 0; rank < options_.world_size; ++rank) {
-      const auto end = ends.find(job_rank(options_, rank));
-      if (end == ends.end() || store_.contains({arrival(number_, rank)})) continue;
-      throw failure(failure_text(" failed", end->first, end->second), end->first);
     }
   }
 

@@ -1,6 +1,7 @@
 // Lists of tensors: one operation per dtype, packed into flat memory when it begins and unpacked when it ends.
 #include <map>
 #include <memory>
+#include <utility>
 
 #include <tandem/distributed/group/argument_checks.h>
 #include <tandem/tensor/factories.h>
@@ -9,11 +10,10 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-/// Positions of a list's tensors of one dtype in flat memory.
+/// A list's tensors of one dtype in flat memory.
 struct Pack {
   TensorOptions options;
-  std::vector<size_t> indices;
-  std::vector<int64_t> offsets;
+  std::vector<std::pair<size_t, int64_t>> places;  // index in the list and offset in the memory
   int64_t count = 0;
 };
 
@@ -24,8 +24,7 @@ std::map<DType, Pack> pack_by_dtype(const Tensors& list) {
   for (size_t i = 0; i < list.size(); ++i) {
     Pack& pack = packs[list[i].dtype()];
     pack.options = list[i].options();
-    pack.indices.push_back(i);
-    pack.offsets.push_back(pack.count);
+    pack.places.emplace_back(i, pack.count);
     pack.count += list[i].numel();
   }
   if (list.empty()) packs[kFloat32];
@@ -42,12 +41,9 @@ Tensor place(const Tensor& flat, const Shape& shape, int64_t offset) {
 /// Copies to flat memory when the operation begins, and from it when it ends.
 void add_copies(Operation& operation, const Pack& pack, const Tensors* in, const Tensor& flat_in, const Tensors* out,
                 const Tensor& flat_out) {
-  for (size_t k = 0; k < pack.indices.size(); ++k) {
-    const auto at = [&](const Tensors& list, const Tensor& flat) {
-      return place(flat, list[pack.indices[k]].shape(), pack.offsets[k]);
-    };
-    if (in != nullptr) operation.before.push_back({(*in)[pack.indices[k]], at(*in, flat_in)});
-    if (out != nullptr) operation.after.push_back({at(*out, flat_out), (*out)[pack.indices[k]]});
+  for (const auto& [i, offset] : pack.places) {
+    if (in != nullptr) operation.before.push_back({(*in)[i], place(flat_in, (*in)[i].shape(), offset)});
+    if (out != nullptr) operation.after.push_back({place(flat_out, (*out)[i].shape(), offset), (*out)[i]});
   }
 }
 

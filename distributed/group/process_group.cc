@@ -104,6 +104,7 @@ using Kind = CollectiveKind;
 constexpr int kNoRoot = -1;
 constexpr ReduceOp kNoOp = ReduceOp::kSum;
 
+/// Checks the options, and completes the timeout and the store.
 void check_options(ProcessGroupOptions& options) {
   TANDEM_CHECK(ValueError, options.world_size >= 1 && options.rank >= 0 && options.rank < options.world_size,
                "ProcessGroup: rank ", options.rank, " is not in [0, ", options.world_size, ")");
@@ -129,6 +130,7 @@ void check_options(ProcessGroupOptions& options) {
       ValueError, cpu != "mpi" || make_mpi_backend != nullptr,
       "ProcessGroup: this program is not linked with the mpi backend; link //distributed/backends/mpi (Bazel), "
       "tandem::mpi (CMake) or tandem_mpi (pkg-config)");
+  if (options.world_size > 1) options.store = std::make_shared<GroupStore>(options);
 }
 
 std::unique_ptr<Backend> join(const ProcessGroupOptions& options) {
@@ -146,15 +148,12 @@ std::unique_ptr<Backend> join(const ProcessGroupOptions& options) {
 
 std::shared_ptr<ProcessGroup> ProcessGroup::create(ProcessGroupOptions options) {
   check_options(options);
-  if (options.world_size > 1) options.store = std::make_shared<GroupStore>(options);
   return ProcessGroupAccess::make(options, join(options));
 }
 
 std::shared_ptr<ProcessGroup> ProcessGroupAccess::create_deferred(ProcessGroupOptions options) {
   check_options(options);
-  if (options.world_size == 1) return make(options, join(options));
-  options.store = std::make_shared<GroupStore>(options);
-  return make(options, nullptr, kStall, join);
+  return options.world_size == 1 ? make(options, join(options)) : make(options, nullptr, kStall, join);
 }
 
 ProcessGroup::ProcessGroup(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
