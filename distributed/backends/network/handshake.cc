@@ -42,12 +42,12 @@ struct Hello {
 
 /// A connection whose other end has not sent the token yet.
 struct Handshake {
-  FileDescriptor socket;
+  FileDescriptor socket = {};
   int rank = -1;                    // peer that this rank connects to; -1: accepted connection, the peer is unknown
   sockaddr_storage other_end = {};  // address of the other end of an accepted connection
   bool said_hello = false;
   Clock::time_point begin = Clock::now();
-  Hello received;
+  Hello received = {};
   size_t num_received = 0;  // bytes of `received`
 };
 
@@ -142,9 +142,8 @@ class Connector {
                  "gloo: epoll_ctl failed: ", std::strerror(errno));
   }
 
-  Place begin(FileDescriptor socket, Handshake handshake, uint32_t events) {
-    watch(socket, EPOLL_CTL_ADD, events);
-    handshake.socket = std::move(socket);
+  Place begin(Handshake handshake, uint32_t events) {
+    watch(handshake.socket, EPOLL_CTL_ADD, events);
     return handshakes_.emplace(handshake.socket.get(), std::move(handshake)).first;
   }
 
@@ -158,9 +157,7 @@ class Connector {
         continue;
       }
       next = Clock::time_point::max();
-      Handshake handshake;
-      handshake.rank = rank;
-      begin(std::move(socket), std::move(handshake), EPOLLOUT);
+      begin({.socket = std::move(socket), .rank = rank}, EPOLLOUT);
     }
   }
 
@@ -179,15 +176,10 @@ class Connector {
       if (is_full && !drop_oldest("no file descriptors are left")) std::this_thread::sleep_for(kPollInterval);
       return;
     }
-    if (num_accepted() >= kMaxStrangers + sockets_.size()) drop_oldest("too many connections without a token");
-    Handshake handshake;
-    handshake.other_end = address;
-    advance(begin(std::move(socket), std::move(handshake), EPOLLIN));  // the token may already have arrived
-  }
-
-  size_t num_accepted() const {
-    return static_cast<size_t>(
-        std::count_if(handshakes_.begin(), handshakes_.end(), [](const auto& entry) { return entry.second.rank < 0; }));
+    // Fewer than sockets_.size() of them are connections of ranks.
+    if (handshakes_.size() >= kMaxStrangers + sockets_.size()) drop_oldest("too many connections without a token");
+    // The token may already have arrived.
+    advance(begin({.socket = std::move(socket), .other_end = address}, EPOLLIN));
   }
 
   bool drop_oldest(const std::string& why) {

@@ -71,18 +71,15 @@ void NetworkBackend::do_start(const Collective& collective) {
   own_part_.reset();
   plan();
   int64_t num_bytes = 0;
-  for (const Peer& p : peers_) {
+  for (Peer& p : peers_) {
     for (int stream = 0; stream < kStreams; ++stream) num_bytes += p.out[stream].total + p.in[stream].total;
+    p.out[0].sent = p.out[kAhead].sent;
+    p.out[0].taken = p.out[kAhead].taken;
+    p.out[kAhead] = {};
+    for (InFlightChunk& chunk : p.in_flight) chunk.stream = 0;
   }
+  sends_ahead_ = false;
   mesh_.serve_by_thread(num_bytes >= kLongTransfer);
-  if (std::exchange(sends_ahead_, false)) {
-    for (Peer& p : peers_) {
-      p.out[0].sent = p.out[kAhead].sent;
-      p.out[0].taken = p.out[kAhead].taken;
-      p.out[kAhead] = {};
-      for (InFlightChunk& chunk : p.in_flight) chunk.stream = 0;
-    }
-  }
   if (is_prefetched) return;
   for (const int to : peer_ranks_) post_signature(to, own_);
 }
