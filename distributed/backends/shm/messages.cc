@@ -72,8 +72,6 @@ void P2pMatcher::start(P2pRequest& transfer) {
   if (transfer.sends) announce(transfer.peer, peer);
 }
 
-bool P2pMatcher::any_with(int rank) const { return peers_[static_cast<size_t>(rank)].num_running > 0; }
-
 void P2pMatcher::finish(Peer& peer, P2pRequest& transfer) {
   transfer.done = true;
   --peer.num_running;
@@ -117,7 +115,7 @@ bool P2pMatcher::announce(int rank, Peer& peer) {
       copy_to_peer(small_data(options_.rank, rank, entry), transfer.data, transfer.num_bytes());
     // The receiver has read the previous value of this slot: it answered that message, or the entry would not be free.
     out.order[(peer.num_announced - 1) % kMaxAnnounced] = entry;
-    peer.announced.push_back({&transfer, peer.num_announced, entry});
+    peer.announced.push_back({&transfer, entry});
     notifier_.publish_to(rank, out.announced, peer.num_announced);
     moved = true;
   }
@@ -130,12 +128,12 @@ bool P2pMatcher::receive_answers(int rank, Peer& peer) {
   for (size_t i = 0; i < peer.announced.size();) {
     const Outgoing message = peer.announced[i];
     const int64_t given = answers.answers[message.entry].load(std::memory_order_seq_cst);
-    if (given == answer(message.number, Reply::kRefused)) {
+    if (given == answer(message.transfer->number, Reply::kRefused)) {
       message.transfer->failed = true;
       throw_mismatch(options_.rank, channel(options_.rank, rank).entries[message.entry], rank, answers.refusing);
     }
-    const bool is_direct = given == answer(message.number, Reply::kDirect);
-    if (!is_direct && given != answer(message.number, Reply::kAccepted)) {
+    const bool is_direct = given == answer(message.transfer->number, Reply::kDirect);
+    if (!is_direct && given != answer(message.transfer->number, Reply::kAccepted)) {
       ++i;
       continue;
     }

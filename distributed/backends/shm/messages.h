@@ -29,12 +29,11 @@ class P2pMatcher {
   bool advance();
   bool any() const { return num_running_ > 0; }
   /// Whether a message to or from that rank is incomplete.
-  bool any_with(int rank) const;
+  bool any_with(int rank) const { return peers_[static_cast<size_t>(rank)].num_running > 0; }
 
  private:
   struct Outgoing {
     P2pRequest* transfer = nullptr;
-    int64_t number = 0;
     int32_t entry = 0;
     int64_t bytes_sent = 0;
     int64_t last_piece = 0;  ///< the message is complete when this piece is taken; 0: not all pieces are in the ring

@@ -22,13 +22,6 @@ constexpr std::chrono::nanoseconds kSilence = 6 * kLongestSleep;
 // The store reports deaths earlier and knows more about them, unless its host does not respond.
 constexpr std::chrono::nanoseconds kStoreTime = std::chrono::seconds(1);
 
-/// Whether each rank can have a core of its own.
-bool cores_suffice(const Mapping& mapping, int size) {
-  cpu_set_t all = {};
-  for (int rank = 0; rank < size; ++rank) CPU_OR(&all, &all, &mapping.header(rank).cores);
-  return size <= CPU_COUNT(&all);
-}
-
 /// Whether the process of `peer` has ended, even if its exit status was not taken. False if this is not known.
 bool has_ended(const SegmentHeader& peer, const SegmentHeader& own) {
   if (peer.pid == own.pid || own.pid_namespace == 0 || peer.pid_namespace != own.pid_namespace) return false;
@@ -53,7 +46,9 @@ ShmBackend::ShmBackend(const ProcessGroupOptions& options, const Tuning& tuning)
       ends_(static_cast<size_t>(options.world_size)),
       inputs_(static_cast<size_t>(options.world_size)),
       store_tuner_(tuning_.trial_bytes) {
-  if (cores_suffice(*mapping_, size_)) max_polls_ = 1500;
+  cpu_set_t cores = {};
+  for (int rank = 0; rank < size_; ++rank) CPU_OR(&cores, &cores, &header(rank).cores);
+  if (size_ <= CPU_COUNT(&cores)) max_polls_ = 1500;  // each rank can have a core of its own
 }
 
 // --- sleep and wake-up ---
@@ -117,12 +112,10 @@ void ShmBackend::do_start(const Collective& collective) {
   header.call_info[buffer_index_].tensors_bytes = static_cast<uint32_t>(tensors_bytes);
 
   if (path_ == Path::kSlots && sends(rank_)) send_round(0);
-  const bool same_text = number_ > 1 && collective.kind == last_kind_ && collective.name == last_name_;
+  const int previous = 1 - buffer_index_;
+  const bool same_text = number_ > 1 && collective.kind == header.signatures[previous].signature.kind &&
+                         collective.name == header.call_info[previous].name;
   header.last_collective.write(collective, same_text, trace_now_ns());
-  if (!same_text) {
-    last_kind_ = collective.kind;
-    last_name_ = collective.name;
-  }
   SignatureSlot& signature_slot = header.signatures[buffer_index_];
   signature_slot.signature = collective;
   notifier_.publish(signature_slot.seq, number_);
@@ -164,7 +157,9 @@ bool ShmBackend::match_signatures() {
         some_missing = true;  // but a later one that differs explains a failure of the group
         continue;
       }
-      if (!(mine.signature == theirs.signature)) throw_mismatch(rank);
+      if (!(mine.signature == theirs.signature)) {
+        throw_call_mismatch(options_, {rank_, describe_signature(rank_)}, {rank, describe_signature(rank)});
+      }
     }
     if (!some_missing) matched_ = rank + 1;
   }
@@ -181,10 +176,6 @@ std::string ShmBackend::describe_signature(int rank) const {
   const std::string_view tensors(header(rank).tensors[buffer_index_], call_info.tensors_bytes);
   return describe_call(signature_slot(rank).signature, call_info.shape, tensors, call_info.name, call_info.file,
                        call_info.line);
-}
-
-void ShmBackend::throw_mismatch(int peer) const {
-  throw_call_mismatch(options_, {rank_, describe_signature(rank_)}, {peer, describe_signature(peer)});
 }
 
 const PostedPart* ShmBackend::parts(int rank) const {

@@ -69,7 +69,6 @@ class ShmBackend final : public Backend {
   Advance step();
   bool match_signatures();
   void match_parts() const;
-  [[noreturn]] void throw_mismatch(int peer) const;
   std::string describe_signature(int rank) const;
 
   using Stage = StreamingStoreTuner::Stage;
@@ -143,8 +142,6 @@ class ShmBackend final : public Backend {
   const Collective* call_ = nullptr;
   int64_t number_ = 0;  // number of the running collective on this backend, from 1
   int buffer_index_ = 0;
-  CollectiveKind last_kind_ = CollectiveKind::kBarrier;
-  std::string last_name_;
   Path path_ = Path::kSlots;
   int64_t num_bytes_ = 0;  // bytes of Signature::num_elements
   int matched_ = 0;        // peers [0, matched_) have posted an equal signature
