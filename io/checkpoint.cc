@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <future>
 #include <system_error>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <tandem/base/file.h>
@@ -147,6 +149,18 @@ void attempt(std::string& problem, F&& f) {
 
 }  // namespace
 
+/// A checkpoint that this rank saves.
+struct Checkpointer::Saving {
+  int64_t step = 0;
+  CheckpointState state;
+  std::vector<std::pair<std::string, std::variant<State, std::string>>> files = {};  ///< and their states, or bytes
+  Manifest manifest = {};
+  /// False if rank 0 could not create the folder: then the folder may be an older checkpoint of this step.
+  bool is_new = false;
+  std::string problem = {};        ///< of this rank
+  std::future<void> written = {};  ///< by the thread of async_save
+};
+
 std::optional<LoadedCheckpoint> load_checkpoint(const std::string& folder, int rank) {
   TANDEM_CHECK(ValueError, rank >= 0, "load_checkpoint: rank is ", rank, " (expected at least 0)");
   TraceSpan span("load checkpoint", "io");
@@ -242,37 +256,59 @@ void Checkpointer::create_step_folder(int64_t step) {
   check_system(error, "create the folder", path);
 }
 
-void Checkpointer::write_files(int64_t step, const CheckpointState& state, Manifest& manifest) const {
-  const fs::path path = path_of(step);
-  const auto write = [&](const std::string& name, const State& part) {
+void Checkpointer::barrier() const {
+  if (options_.barrier) options_.barrier();
+}
+
+Checkpointer::Saving Checkpointer::saving_of(int64_t step, const CheckpointState& state) const {
+  TANDEM_CHECK(ValueError, step >= 0, kOp, ": step is ", step, " (expected at least 0)");
+  Saving saving = {.step = step, .state = state};
+  const auto add = [&](const std::string& name, State part) { saving.files.emplace_back(name, std::move(part)); };
+  if (options_.rank == 0) {
+    add(kModelName, without_pieces(state.model));
+    add(kOptimizerName, without_pieces(state.shared));
+  }
+  if (State pieces = pieces_of(joined(state)); !pieces.empty()) add(pieces_file_name(options_.rank), std::move(pieces));
+  add(rank_file_name(options_.rank), state.rank);  // last: rank 0 must not commit if another file is missing
+  return saving;
+}
+
+void Checkpointer::begin(Saving& saving) {
+  if (options_.rank == 0) attempt(saving.problem, [&] { create_step_folder(saving.step); });
+  barrier();
+  const fs::path path = path_of(saving.step);
+  saving.is_new = is_visible(path) && is_missing(path / kManifestName);
+}
+
+void Checkpointer::write_files(Saving& saving) const {
+  if (!saving.is_new) return;
+  for (const auto& [name, contents] : saving.files) {
+    const fs::path path = fs::path(path_of(saving.step)) / name;
     try {
-      manifest.files[name] = write_state(path / name, part);
+      const auto* bytes = std::get_if<std::string>(&contents);
+      saving.manifest.files[name] =
+          bytes != nullptr ? write_safetensors_bytes(path, *bytes) : write_state(path, std::get<State>(contents));
     } catch (const IoError&) {
       // The rename may have succeeded before the error: rank 0 must not use this file.
       std::error_code ignored;
-      fs::remove(path / name, ignored);
+      fs::remove(path, ignored);
       throw;
     }
-  };
-  if (options_.rank == 0) {
-    write(kModelName, without_pieces(state.model));
-    write(kOptimizerName, without_pieces(state.shared));
   }
-  if (const State pieces = pieces_of(joined(state)); !pieces.empty()) write(pieces_file_name(options_.rank), pieces);
-  write(rank_file_name(options_.rank), state.rank);  // last: rank 0 must not commit if another file is missing
 }
 
-void Checkpointer::write_manifest(int64_t step, CheckpointState state, Manifest& manifest) const {
-  const fs::path path = path_of(step);
+void Checkpointer::write_manifest(Saving& saving) const {
+  const fs::path path = path_of(saving.step);
+  Manifest& manifest = saving.manifest;
   manifest.library_version = kVersion;
-  manifest.step = step;
+  manifest.step = saving.step;
   manifest.world_size = options_.world_size;
   for (int rank = 0; rank < options_.world_size; ++rank)
     manifest.has_pieces = manifest.has_pieces || path_exists(kOp, path / pieces_file_name(rank));
   for (const std::string& name : file_names(manifest)) {
     if (!manifest.files.contains(name)) manifest.files[name] = digest_of(InputFile(kOp, path / name));
   }
-  if (manifest.has_pieces) add_pieces(path, manifest.world_size, state);  // a complete checkpoint can be loaded
+  if (manifest.has_pieces) add_pieces(path, manifest.world_size, saving.state);  // a complete checkpoint can be loaded
   std::vector<std::string> ignored;
   for (const CompleteCheckpoint& other : find_checkpoints(folder_, ignored))
     manifest.sequence = std::max(manifest.sequence, other.manifest.sequence + 1);
@@ -310,45 +346,60 @@ std::string Checkpointer::missing_files(int64_t step) const {
   return missing;
 }
 
-bool Checkpointer::save(int64_t step, const CheckpointState& state) {
-  TANDEM_CHECK(ValueError, step >= 0, kOp, ": step is ", step, " (expected at least 0)");
-  TraceSpan span("save checkpoint", "io");
-  const auto barrier = [&] {
-    if (options_.barrier) options_.barrier();
-  };
-  const fs::path path = path_of(step);
-  const fs::path manifest_path = path / kManifestName;
-  std::string problem;
-  Manifest manifest;
-
-  if (options_.rank == 0) attempt(problem, [&] { create_step_folder(step); });
+bool Checkpointer::finish(Saving& saving) const {
+  const fs::path path = path_of(saving.step);
+  std::string& problem = saving.problem;
   barrier();
-  // False if rank 0 could not create the folder: then the folder may be an older checkpoint of this step.
-  const bool is_new = is_visible(path) && is_missing(manifest_path);
-  if (is_new) attempt(problem, [&] { write_files(step, state, manifest); });
-  barrier();
-  if (options_.rank == 0 && problem.empty()) attempt(problem, [&] { write_manifest(step, state, manifest); });
+  if (options_.rank == 0 && problem.empty()) attempt(problem, [&] { write_manifest(saving); });
   barrier();
   // All ranks check the same file, so they return the same value.
-  const bool saved = is_new && is_visible(manifest_path);
+  const bool saved = saving.is_new && is_visible(path / kManifestName);
   if (!saved && problem.empty()) {
-    problem = is_new ? str(kOp, ": another rank could not write ", missing_files(step))
-                     : str(kOp, ": rank 0 could not create the folder '", path.string(), "'");
+    problem = saving.is_new ? str(kOp, ": another rank could not write ", missing_files(saving.step))
+                            : str(kOp, ": rank 0 could not create the folder '", path.string(), "'");
   }
   barrier();  // all ranks have checked the manifest, so rank 0 may remove files
   if (saved) {
-    if (options_.rank == 0) attempt(problem, [&] { remove_older(step); });
-    if (!problem.empty()) log(LogLevel::kWarning, "the checkpoint of step ", step, " is saved, but: ", problem);
+    if (options_.rank == 0) attempt(problem, [&] { remove_older(saving.step); });
+    if (!problem.empty()) log(LogLevel::kWarning, "the checkpoint of step ", saving.step, " is saved, but: ", problem);
     return true;
   }
-  if (options_.rank == 0 && is_new) {
+  if (options_.rank == 0 && saving.is_new) {
     std::string ignored;
     attempt(ignored, [&] { remove_checkpoint(path); });
   }
-  const std::string text = str("the checkpoint of step ", step, " is not saved: ", problem);
+  const std::string text = str("the checkpoint of step ", saving.step, " is not saved: ", problem);
   if (options_.throw_on_failure) throw IoError(text);
   log(LogLevel::kWarning, text);
   return false;
+}
+
+bool Checkpointer::save(int64_t step, const CheckpointState& state) {
+  Saving saving = saving_of(step, state);
+  wait();
+  TraceSpan span("save checkpoint", "io");
+  begin(saving);
+  attempt(saving.problem, [&] { write_files(saving); });
+  return finish(saving);
+}
+
+void Checkpointer::async_save(int64_t step, const CheckpointState& state) {
+  auto saving = std::make_unique<Saving>(saving_of(step, state));
+  wait();
+  TraceSpan span("begin checkpoint", "io");
+  for (auto& [name, contents] : saving->files) contents = state_bytes(std::get<State>(contents));
+  begin(*saving);
+  saving->written = std::async(
+      std::launch::async, [this, saving = saving.get()] { attempt(saving->problem, [&] { write_files(*saving); }); });
+  saving_ = std::move(saving);
+}
+
+bool Checkpointer::wait() {
+  if (saving_ == nullptr) return true;
+  TraceSpan span("complete checkpoint", "io");
+  const std::unique_ptr<Saving> saving = std::move(saving_);
+  saving->written.get();
+  return finish(*saving);
 }
 
 }}}  // namespace tandem::v0::io

@@ -103,6 +103,15 @@ class TANDEM_API Checkpointer {
   /// Throws ValueError for a negative step, and the errors of save_state for a state that cannot be saved.
   bool save(int64_t step, const CheckpointState& state);
 
+  /// Begins a checkpoint and returns when its bytes are in host memory; a thread writes them while training goes on.
+  /// The checkpoint is complete after wait(), which save() and async_save() call first, so at most one is in progress.
+  /// Without wait() the destructor leaves an incomplete checkpoint, which the next start removes. Collective. Needs as
+  /// much memory as the files of this rank. Throws as save().
+  void async_save(int64_t step, const CheckpointState& state);
+
+  /// Completes the checkpoint of async_save. Collective; returns and throws as save(); true if there is none.
+  bool wait();
+
   /// load_checkpoint(folder, options.rank)
   std::optional<LoadedCheckpoint> load_latest() const { return load_checkpoint(folder_, options_.rank); }
 
@@ -111,16 +120,23 @@ class TANDEM_API Checkpointer {
   void remove_incomplete() const;
   std::string path_of(int64_t step) const;
 
+  struct Saving;
+
   // The phases of save().
-  void create_step_folder(int64_t step);                                                   ///< on rank 0
-  void write_files(int64_t step, const CheckpointState& state, Manifest& manifest) const;  ///< on all ranks
-  void write_manifest(int64_t step, CheckpointState state, Manifest& manifest) const;      ///< on rank 0
-  void remove_older(int64_t step) const;                                                   ///< on rank 0
+  Saving saving_of(int64_t step, const CheckpointState& state) const;  ///< on all ranks
+  void begin(Saving& saving);                                          ///< on all ranks
+  void create_step_folder(int64_t step);                               ///< on rank 0
+  void write_files(Saving& saving) const;                              ///< on all ranks
+  bool finish(Saving& saving) const;                                   ///< on all ranks
+  void write_manifest(Saving& saving) const;                           ///< on rank 0
+  void remove_older(int64_t step) const;                               ///< on rank 0
   std::string missing_files(int64_t step) const;
+  void barrier() const;
 
   std::string folder_;
   CheckpointOptions options_;
   std::unique_ptr<LockFile> lock_;  ///< on rank 0
+  std::unique_ptr<Saving> saving_;  ///< of async_save
 };
 
 }}}  // namespace tandem::v0::io

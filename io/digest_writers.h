@@ -19,6 +19,10 @@ std::string safetensors_bytes(const NamedTensors& tensors, const Metadata& metad
 SafetensorsFile load_safetensors_bytes(std::string_view bytes, const std::string& name);
 /// save_state with this metadata and the state's own, returning the digest of the file.
 FileDigest write_state(const std::string& path, const State& state, Metadata metadata = {});
+/// The bytes of that file.
+std::string state_bytes(const State& state, Metadata metadata = {});
+/// Writes these bytes as write_state does.
+FileDigest write_safetensors_bytes(const std::string& path, std::string_view bytes);
 /// load_state, with tensors that are views of the memory-mapped file (see load_safetensors).
 State map_state(const std::string& path);
 

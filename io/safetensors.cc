@@ -168,14 +168,24 @@ FileDigest write_safetensors(const std::string& path, const NamedTensors& tensor
   return file.digest();
 }
 
+FileDigest write_safetensors_bytes(const std::string& path, std::string_view bytes) {
+  AtomicFile file("save_safetensors", path);
+  file.write(bytes.data(), bytes.size());
+  file.commit();
+  return file.digest();
+}
+
 void save_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata) {
   write_safetensors(path, tensors, metadata);
 }
 
 std::string safetensors_bytes(const NamedTensors& tensors, const Metadata& metadata) {
+  const Contents contents = contents_of(tensors, metadata);
+  size_t size = contents.start.size();
+  for (const auto& [name, tensor] : contents.tensors) size += static_cast<size_t>(tensor.num_bytes());
   std::string bytes;
-  write(contents_of(tensors, metadata),
-        [&](const void* data, size_t num_bytes) { bytes.append(static_cast<const char*>(data), num_bytes); });
+  bytes.reserve(size);
+  write(contents, [&](const void* data, size_t num_bytes) { bytes.append(static_cast<const char*>(data), num_bytes); });
   return bytes;
 }
 

@@ -207,11 +207,12 @@ State load_state(const std::string& path) { return to_state(load_safetensors(pat
 
 State map_state(const std::string& path) { return to_state(load_safetensors(path), path); }
 
-std::string state_to_bytes(const State& state) {
-  Metadata metadata = {{"format", "pt"}};
+std::string state_bytes(const State& state, Metadata metadata) {
   const NamedTensors tensors = split_state(state, metadata);
   return safetensors_bytes(tensors, metadata);
 }
+
+std::string state_to_bytes(const State& state) { return state_bytes(state, {{"format", "pt"}}); }
 
 State state_from_bytes(std::string_view bytes, const std::string& name) {
   return to_state(load_safetensors_bytes(bytes, name), name);

@@ -117,7 +117,8 @@ class Trainer::Impl {
   void start();
   void resume();
   void check_identity(const State& saved) const;
-  void save_checkpoint();
+  void save_checkpoint(bool async);
+  void complete_checkpoint();
   /// Forward, backward and optimizer of each objective; returns the losses.
   std::vector<double> train_step(Batches& batches);
   /// Adds the gradients of a batch, the last one of the step or an earlier one; returns the loss.
@@ -163,7 +164,8 @@ class Trainer::Impl {
   int64_t first_step_ = 0;  ///< number of steps before this process started
   /// Number of steps that the training before this process would have taken with this number of ranks and this data.
   int64_t first_position_ = 0;
-  int64_t saved_step_ = -1;  ///< step of the newest checkpoint
+  int64_t saved_step_ = -1;  ///< step of the newest complete checkpoint
+  int64_t begun_step_ = -1;  ///< step of the checkpoint that is being written
   int64_t events_step_ = 0;  ///< last step whose events are written
 };
 
@@ -412,7 +414,9 @@ void Trainer::Impl::end_step(const std::vector<double>& losses, const std::funct
   if (ctx_.should_stop()) return;  // finish() saves
   const bool is_due = options_.evaluate_every == 0 ? ends_epoch : step() % options_.evaluate_every == 0;
   if (is_due || step() == total_) evaluate_model(evaluate);
-  if (options_.save_every > 0 && step() % options_.save_every == 0) save_checkpoint();
+  const int64_t every = options_.save_every;
+  if (every > 0 && step() % every == every / 2) complete_checkpoint();
+  if (every > 0 && step() % every == 0) save_checkpoint(options_.async_save);
 }
 
 void Trainer::Impl::evaluate_model(const std::function<Evaluation()>& evaluate) {
@@ -477,7 +481,15 @@ void Trainer::Impl::add_events() {
   }
 }
 
-void Trainer::Impl::save_checkpoint() {
+void Trainer::Impl::complete_checkpoint() {
+  if (begun_step_ < 0) return;
+  const int64_t step = std::exchange(begun_step_, -1);
+  if (checkpointer().wait()) saved_step_ = step;
+  exclude_step();
+}
+
+void Trainer::Impl::save_checkpoint(bool async) {
+  complete_checkpoint();
   broadcast_buffers();
   history_.merge(*ctx_.group());
   io::CheckpointState state;
@@ -492,7 +504,12 @@ void Trainer::Impl::save_checkpoint() {
   state.rank.set("position.steps", first_position_ + step() - first_step_);
   state.rank.set("generator", default_generator(ctx_.device()).state_dict());
   state.rank.set("history", history_.state_dict());
-  if (checkpointer().save(step(), state)) saved_step_ = step();
+  if (async) {
+    checkpointer().async_save(step(), state);
+    begun_step_ = step();
+  } else if (checkpointer().save(step(), state)) {
+    saved_step_ = step();
+  }
   exclude_step();
 }
 
@@ -512,8 +529,9 @@ void Trainer::Impl::end_trace() {
 void Trainer::Impl::finish() {
   if (tracing_) end_trace();  // the training had fewer than kTracedSteps steps
   const bool stopped = ctx_.should_stop();
+  complete_checkpoint();
   const bool is_due = step() != saved_step_ && (options_.save_every > 0 || stopped);
-  if (is_due) save_checkpoint();
+  if (is_due) save_checkpoint(false);
   if (stopped) {
     report();  // without a signal, the evaluation after the last step has called it
     note(str("stopped by a signal after step ", step(), " of ", total_));

@@ -141,6 +141,7 @@ int parse_training_flags(int argc, char** argv, const ProgramInfo& program, Trai
   app.add_flag("--resume", flags.trainer.resume, "continue from the newest checkpoint in --out, if there is one");
   app.add_option("--save-every", flags.trainer.save_every, "steps between checkpoints; 0 = only when interrupted")
       ->check(count(0));
+  app.add_flag("--async-save", flags.trainer.async_save, "write the files of checkpoints while training goes on");
   app.add_option("--log-every", flags.trainer.log_every,
                  "without a terminal: steps between progress lines; 0 = every few seconds")
       ->check(count(0));

@@ -15,7 +15,7 @@ TEST(MnistExample, HelpListsEveryFlag) {
   for (const char* flag :
        {"--model",      "--nproc", "--device",  "--epochs", "--max-steps",    "--batch-size", "--lr",
         "--accumulate", "--amp",   "--seed",    "--data",   "--out",          "--resume",     "--save-every",
-        "--log-every",  "--trace", "--log-dir", "--tee",    "--max-restarts", "--timeout"}) {
+        "--log-every",  "--trace", "--log-dir", "--tee",    "--max-restarts", "--timeout",    "--async-save"}) {
     EXPECT_NE(result.out.find(flag), std::string::npos) << flag;
   }
   EXPECT_NE(result.out.find("Usage: mnist "), std::string::npos) << result.out;

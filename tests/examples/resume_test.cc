@@ -28,8 +28,8 @@ TEST_F(ExampleCheckpoints, ResumedRunMatchesUninterruptedRunBitExactly) {
   const auto first = run_example("mnist", training(data, parts, {"--max-steps", "7", "--save-every", "3"}));
   ASSERT_EQ(first.status, 0) << first.err;
   EXPECT_FALSE(read_file(whole + "/model.safetensors") == read_file(parts + "/model.safetensors"));
-  const auto second =
-      run_example("mnist", training(data, parts, {"--max-steps", "17", "--save-every", "3", "--resume"}));
+  const auto second = run_example(
+      "mnist", training(data, parts, {"--max-steps", "17", "--save-every", "3", "--async-save", "--resume"}));
   ASSERT_EQ(second.status, 0) << second.err;
   EXPECT_NE(second.out.find("\nresumed from " + parts + "/checkpoints: 7 steps of 17 done\n"), std::string::npos)
       << second.out;
@@ -70,7 +70,8 @@ TEST_F(ExampleCheckpoints, DividedStateResumesBitExactlyAtEveryLevel) {
   for (const std::string level : {"optimizer", "none", "gradients"}) {
     const std::string end = std::to_string(steps += 3);
     const auto part = run_example(
-        "mnist", training(data, parts, {"--max-steps", end, "--save-every", "3", "--resume", "--shard", level}));
+        "mnist",
+        training(data, parts, {"--max-steps", end, "--save-every", "3", "--async-save", "--resume", "--shard", level}));
     ASSERT_EQ(part.status, 0) << part.err;
   }
   EXPECT_TRUE(read_file(whole + "/model.safetensors") == read_file(parts + "/model.safetensors"));

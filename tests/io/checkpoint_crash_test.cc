@@ -172,18 +172,19 @@ CheckpointState state_of(int64_t value, int rank = 0, int num_ranks = 1) {
 /// the other rank run. So the order of system calls is always the same.
 class Ranks {
  public:
-  Ranks(std::string folder, int num_ranks)
-      : folder_(std::move(folder)), num_ranks_(num_ranks), first_(folder_, options_of(0)) {}
+  Ranks(std::string folder, int num_ranks, bool async)
+      : folder_(std::move(folder)), num_ranks_(num_ranks), async_(async), first_(folder_, options_of(0)) {}
 
   /// Saves on all ranks, and returns their result.
   bool save(int64_t step, int64_t value) {
-    if (num_ranks_ == 1) return first_.save(step, state_of(value));
+    if (num_ranks_ == 1) return save(first_, step, state_of(value));
     bool second_saved = false;
     std::thread second([&] {
       turns_[1].acquire();
-      second_saved = Checkpointer(folder_, options_of(1)).save(step, state_of(value, 1, 2));
+      Checkpointer checkpointer(folder_, options_of(1));
+      second_saved = save(checkpointer, step, state_of(value, 1, 2));
     });
-    const bool saved = first_.save(step, state_of(value, 0, 2));
+    const bool saved = save(first_, step, state_of(value, 0, 2));
     turns_[1].release();
     second.join();
     EXPECT_EQ(saved, second_saved);
@@ -191,6 +192,12 @@ class Ranks {
   }
 
  private:
+  bool save(Checkpointer& checkpointer, int64_t step, const CheckpointState& state) const {
+    if (!async_) return checkpointer.save(step, state);
+    checkpointer.async_save(step, state);
+    return checkpointer.wait();  // so that the other rank does not run at the same time as the thread of async_save
+  }
+
   td::io::CheckpointOptions options_of(int rank) {
     return {.rank = rank, .world_size = num_ranks_, .barrier = [this, rank] {
               if (num_ranks_ == 1) return;
@@ -201,6 +208,7 @@ class Ranks {
 
   const std::string folder_;
   const int num_ranks_;
+  const bool async_;
   std::binary_semaphore turns_[2] = {std::binary_semaphore(0), std::binary_semaphore(0)};
   Checkpointer first_;
 };
@@ -243,12 +251,16 @@ struct Scenario {
   std::vector<int64_t> steps;
   const char* name;
   int num_ranks = 1;
+  bool async = false;
 };
-const std::vector<Scenario> kScenarios = {
-    {{10}, "the first of a folder"},           {{10, 20}, "the second"},
-    {{10, 20, 30}, "one more than are kept"},  {{10, 20, 20}, "the same step again"},
-    {{10, 20, 20, 20}, "and again"},           {{10, 20, 10}, "an earlier step again"},
-    {{10, 20, 20}, "two ranks with pieces", 2}};
+const std::vector<Scenario> kScenarios = {{{10}, "the first of a folder"},
+                                          {{10, 20}, "the second"},
+                                          {{10, 20, 30}, "one more than are kept"},
+                                          {{10, 20, 20}, "the same step again"},
+                                          {{10, 20, 20, 20}, "and again"},
+                                          {{10, 20, 10}, "an earlier step again"},
+                                          {{10, 20, 20}, "two ranks with pieces", 2},
+                                          {{10, 20, 20}, "two ranks with pieces, by a thread", 2, true}};
 
 void test_deaths(Fault fault) {
   for (const Scenario& scenario : kScenarios) {
@@ -258,11 +270,11 @@ void test_deaths(Fault fault) {
       const std::string folder = temporary / "runs/first";  // created by the first Checkpointer
       const auto last = static_cast<int64_t>(scenario.steps.size()) - 1;
       if (last > 0) {  // otherwise the process that dies creates the folder
-        Ranks ranks(folder, scenario.num_ranks);
+        Ranks ranks(folder, scenario.num_ranks, scenario.async);
         for (int64_t i = 0; i < last; ++i) ASSERT_TRUE(ranks.save(scenario.steps[static_cast<size_t>(i)], i));
       }
       const bool died = dies(fault, at, [&] {
-        Ranks ranks(folder, scenario.num_ranks);
+        Ranks ranks(folder, scenario.num_ranks, scenario.async);
         ranks.save(scenario.steps.back(), last);
       });
       const int64_t value = newest_value(folder);
@@ -306,7 +318,7 @@ TEST(CheckpointCrash, FullDiskWarnsAndKeepsPreviousCheckpoint) {
     std::set<bool> results;
     for (int at = 0;; ++at) {
       const td::testing::TemporaryFolder folder;
-      Ranks ranks(folder.path(), scenario.num_ranks);
+      Ranks ranks(folder.path(), scenario.num_ranks, scenario.async);
       const auto last = static_cast<int64_t>(scenario.steps.size()) - 1;
       for (int64_t i = 0; i < last; ++i) ASSERT_TRUE(ranks.save(scenario.steps[static_cast<size_t>(i)], i));
       ::testing::internal::CaptureStderr();

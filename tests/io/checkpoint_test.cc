@@ -45,6 +45,13 @@ int64_t value_of(const CheckpointState& state) {
   return value;
 }
 
+/// Saves, or begins to save and waits.
+bool save(Checkpointer& checkpointer, bool async, int64_t step, const CheckpointState& state) {
+  if (!async) return checkpointer.save(step, state);
+  checkpointer.async_save(step, state);
+  return checkpointer.wait();
+}
+
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename());
@@ -154,6 +161,53 @@ TEST_F(Checkpoint, SavingSameStepAgainReplacesCheckpoint) {
   EXPECT_EQ(names_in(path_), (std::vector<std::string>{"latest", "lock", "step-00000007", "step-00000008"}));
 }
 
+TEST_F(Checkpoint, AsyncSaveWritesTheStateOfItsCall) {
+  const td::Tensor weight = td::full({7}, 3, {td::kInt64});
+  CheckpointState state = state_of(3);
+  state.model.set("fc.weight", weight);
+  state.model.set("tied.weight", weight);
+  Checkpointer checkpointer(path_);
+  EXPECT_TRUE(checkpointer.wait());  // for nothing
+  EXPECT_TRUE(checkpointer.save(1, state));
+  checkpointer.async_save(2, state);
+  weight.fill_(4);
+  EXPECT_EQ(checkpointer.load_latest()->step, 1);
+  EXPECT_TRUE(checkpointer.wait());
+  EXPECT_EQ(checkpointer.load_latest()->step, 2);
+  EXPECT_EQ(value_of(checkpointer.load_latest()->state), 3);
+  for (const char* name : {"model.safetensors", "optimizer.safetensors", "rank-0.safetensors"}) {
+    EXPECT_EQ(read_file(path_ + "/step-00000002/" + name), read_file(path_ + "/step-00000001/" + name)) << name;
+  }
+}
+
+TEST_F(Checkpoint, NextSaveCompletesAsyncSave) {
+  Checkpointer checkpointer(path_, {.keep = 4});
+  checkpointer.async_save(1, state_of(1));
+  checkpointer.async_save(2, state_of(2));
+  EXPECT_EQ(value_of(checkpointer.load_latest()->state), 1);
+  EXPECT_TRUE(checkpointer.save(3, state_of(3)));
+  EXPECT_EQ(names_in(path_),
+            (std::vector<std::string>{"latest", "lock", "step-00000001", "step-00000002", "step-00000003"}));
+  for (const auto& entry : fs::directory_iterator(path_)) {
+    if (entry.is_directory()) {
+      EXPECT_TRUE(fs::exists(entry.path() / "manifest.json")) << entry.path();
+    }
+  }
+}
+
+TEST_F(Checkpoint, AsyncSaveThatIsNotAwaitedIsIncomplete) {
+  {
+    Checkpointer checkpointer(path_);
+    EXPECT_TRUE(checkpointer.save(1, state_of(1)));
+    checkpointer.async_save(2, state_of(2));
+  }
+  EXPECT_EQ(names_in(path_ + "/step-00000002"),
+            (std::vector<std::string>{"model.safetensors", "optimizer.safetensors", "rank-0.safetensors"}));
+  EXPECT_EQ(load_checkpoint(path_)->step, 1);
+  const Checkpointer next(path_);
+  EXPECT_FALSE(fs::exists(path_ + "/step-00000002"));
+}
+
 /// Runs f(rank, barrier) on `world_size` threads, each with the context of its rank.
 template <class F>
 void run_ranks(int world_size, F&& f) {
@@ -235,7 +289,7 @@ TEST_F(Checkpoint, PiecesOfAnyNumberOfRanksAreLoadedByAnyNumberOfRanks) {
   for (const int world : {1, 2, 3, 4, 8}) {
     run_ranks(world, [&](int rank, const std::function<void()>& barrier) {
       Checkpointer checkpointer(path_, {.rank = rank, .world_size = world, .barrier = barrier});
-      EXPECT_TRUE(checkpointer.save(world, state_in_pieces(world, rank, world)));
+      EXPECT_TRUE(save(checkpointer, world % 2 == 0, world, state_in_pieces(world, rank, world)));
       barrier();  // the next Checkpointers lock the folder again
     });
     for (const int loading : {1, 2, 3, 4, 8}) expect_pieces(load_checkpoint(path_, loading - 1)->state, world, loading);
@@ -383,7 +437,11 @@ TEST_F(Checkpoint, UncreatableFolderWarnsOrThrows) {
 }
 
 TEST_F(Checkpoint, WriteFailureOnOneRankFailsAllRanks) {
-  for (const auto& [fail, in_pieces] : {std::pair(false, false), {true, false}, {true, true}}) {
+  for (const auto& [fail, in_pieces, async] : {std::tuple(false, false, false),
+                                               {true, false, false},
+                                               {true, true, false},
+                                               {false, false, true},
+                                               {true, true, true}}) {
     const std::string obstructed =
         path_ + "/step-00000002/" + (in_pieces ? "pieces-1.safetensors" : "rank-1.safetensors");
     const auto saved = [&](int64_t step, int rank) {
@@ -391,7 +449,7 @@ TEST_F(Checkpoint, WriteFailureOnOneRankFailsAllRanks) {
     };
     std::vector<std::string> errors(3);
     const std::string log = log_of([&] {
-      run_ranks(3, [&](int rank, const std::function<void()>& barrier) {
+      run_ranks(3, [&, async = async](int rank, const std::function<void()>& barrier) {
         int num_barriers = 0;
         const auto obstruct = [&] {
           barrier();
@@ -402,7 +460,7 @@ TEST_F(Checkpoint, WriteFailureOnOneRankFailsAllRanks) {
                                   {.rank = rank, .world_size = 3, .barrier = obstruct, .throw_on_failure = fail});
         EXPECT_TRUE(checkpointer.save(1, saved(1, rank)));
         try {
-          EXPECT_FALSE(checkpointer.save(2, saved(2, rank)));
+          EXPECT_FALSE(save(checkpointer, async, 2, saved(2, rank)));
         } catch (const td::IoError& error) {
           errors[static_cast<size_t>(rank)] = folder_.shortened(error.what());
         }
@@ -439,6 +497,12 @@ TEST_F(Checkpoint, InvalidArgumentsAreRejected) {
   EXPECT_ERROR(td::ValueError, load_checkpoint(path_, -1), "load_checkpoint: rank is -1 (expected at least 0)");
   Checkpointer checkpointer(path_);
   EXPECT_ERROR(td::ValueError, checkpointer.save(-1, {}), "Checkpointer: step is -1 (expected at least 0)");
+  EXPECT_ERROR(td::ValueError, checkpointer.async_save(-1, {}), "Checkpointer: step is -1 (expected at least 0)");
+  CheckpointState state;
+  state.model.set("weight", td::Tensor());
+  EXPECT_ERROR(td::StateError, checkpointer.async_save(1, state), "save_state: the tensor 'weight' is undefined");
+  EXPECT_TRUE(checkpointer.wait());
+  EXPECT_EQ(names_in(path_), std::vector<std::string>{"lock"});
 }
 
 }  // namespace
