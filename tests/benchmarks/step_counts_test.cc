@@ -100,13 +100,14 @@ TEST(PageFaults, NewMemoryIsCounted) {
 
 /// Collectives, their algorithms, and copies of rank 0 of two ranks. Gradients are views of buckets: the copies are
 /// those of a step on one rank, and of the control record.
-void check_ddp_step(const std::string& name, const std::string& table) {
+void check_ddp_step(const std::string& name, const std::string& table,
+                    distributed::Shard shard = distributed::Shard::kNone) {
   std::vector<Count> counts;
   distributed::run_threads(2, [&](distributed::Context& context) {
     set_num_threads(1);
     TrainingCase training = make_case(name);
     const distributed::GradientReducer reducer(training.model->named_parameters(), training.model->named_buffers(),
-                                               context.group());
+                                               context.group(), {.shard = shard});
     for (int i = 0; i < 3; ++i) training.step();
     context.group()->barrier();
     if (context.rank() == 0) start_trace();
@@ -129,7 +130,7 @@ void check_ddp_step(const std::string& name, const std::string& table) {
     for (const auto& [what, value] : collectives) counts.push_back({what, value});
     for (Count& count : trace_counts(events)) counts.push_back(std::move(count));
   });
-  expect_counts(name + " on two ranks", table, counts);
+  expect_counts(str(name, " on two ranks, divided: ", to_string(shard)), table, counts);
 }
 
 TEST(DdpStepCounts, Mlp) {
@@ -169,6 +170,16 @@ copy add_into, bytes 299520; copy copy 2; copy copy, bytes 199728; copy fill 1; 
 algorithm all_gather: slots 1; algorithm all_reduce: one-shot 3; algorithm all_reduce: slots 2;
 algorithm all_reduce: two-shot 13;
 )");
+}
+TEST(DdpStepCounts, Gpt384WithDividedOptimizer) {
+  check_ddp_step("gpt-384", R"(
+)",
+                 distributed::Shard::kOptimizer);
+}
+TEST(DdpStepCounts, Gpt384WithDividedGradients) {
+  check_ddp_step("gpt-384", R"(
+)",
+                 distributed::Shard::kGradients);
 }
 
 }}  // namespace tandem::testing

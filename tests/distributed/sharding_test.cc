@@ -11,6 +11,8 @@
 #include <vector>
 
 #include <tandem/distributed/comm_hooks.h>
+#include <tandem/nn/averaged_model.h>
+#include <tandem/nn/layers.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/math.h>
 #include <tandem/ops/matmul.h>
@@ -166,7 +168,7 @@ std::vector<double> train(Context& context, const Case& how, ReducerOptions opti
 TEST_P(Sharding, TrainsAsOneWholeOptimizer) {
   const auto& [how, world] = GetParam();
   run_threads(rank_devices(world), [&, &how = how](Context& context) {
-    const int steps = 10;
+    const int steps = 50;
     const std::vector<double> expected = train(context, how, {}, steps);
     for (const Shard level : kLevels) {
       const std::vector<double> got = train(context, how, {.shard = level}, steps);
@@ -240,6 +242,32 @@ TEST(ShardingSeveral, ModelsShareAnOptimizerOrHaveTheirOwn) {
         values.insert(values.end(), own.begin(), own.end());
       }
       results.push_back(values);
+    }
+    EXPECT_EQ(results[1], results[0]);
+    EXPECT_EQ(results[2], results[0]);
+  });
+}
+
+TEST(ShardingAverages, AreThoseOfUndividedTraining) {
+  run_threads(rank_devices(3), [](Context& context) {
+    std::vector<std::vector<double>> results;
+    for (const Shard level : kAllLevels) {
+      nn::Linear model(5, 3);
+      model.to(context.device());
+      nn::AveragedModel<nn::Linear> averaged(model, {.avg_fn = nn::get_ema_avg_fn(0.9)}, 5, 3);
+      GradientReducer reducer(model.named_parameters(), {}, context.group(), {.shard = level});
+      optim::AdamW adam(model.parameters(), {.lr = 0.1});
+      const Tensor x = values({4, 5}, static_cast<uint64_t>(context.rank())).to(kFloat32).to(context.device());
+      for (int step = 0; step < 5; ++step) {
+        adam.zero_grad();
+        model(x).square().mean().backward();
+        adam.step();
+        averaged.update_parameters(model);
+      }
+      results.emplace_back();
+      for (const Tensor& p : averaged.parameters()) {
+        for (const double value : p.detach().to(kFloat64).to_vector<double>()) results.back().push_back(value);
+      }
     }
     EXPECT_EQ(results[1], results[0]);
     EXPECT_EQ(results[2], results[0]);
