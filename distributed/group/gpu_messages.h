@@ -100,7 +100,7 @@ struct GpuMessage {
   GpuTask task;                          ///< of the current phase; not valid: none
   int64_t key = 0;                       ///< of a matched direct message: equal on both ranks
   Clock::time_point matched = {};        ///< time at which it was matched
-  std::shared_ptr<Message> list;         ///< of a leader: with this message in it; must be sent, too
+  std::shared_ptr<Message> list;         ///< on a leader: has this message, and is sent before it is complete
   std::atomic<bool> is_complete{false};  ///< task is final; read by any thread
 };
 
