@@ -7,17 +7,6 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-namespace {
-
-template <class S, class T>
-void divide(const S* in, int64_t count, size_t divisor, T* out) {
-  // ivdep: `out` may be `in` itself.
-  TANDEM_IVDEP
-  for (int64_t i = 0; i < count; ++i) out[i] = static_cast<T>(primitives::mean_of(in[i], divisor));
-}
-
-}  // namespace
-
 ReduceOp partial_op(ReduceOp op) { return op == ReduceOp::kAvg ? ReduceOp::kSum : op; }
 
 DType partial_dtype(ReduceOp op, DType dtype) {
@@ -42,8 +31,11 @@ void finish_partial(ReduceOp op, DType dtype, int num_ranks, const std::byte* in
   const size_t divisor = op == ReduceOp::kAvg ? static_cast<size_t>(num_ranks) : 1;
   visit_dtype(dtype, [&]<class T>() {
     if constexpr (is_floating_point(dtype_of<T>())) {
-      using S = std::conditional_t<kIsHalf<T>, float, T>;
-      divide(reinterpret_cast<const S*>(in), count, divisor, reinterpret_cast<T*>(out));
+      const auto* const from = reinterpret_cast<const std::conditional_t<kIsHalf<T>, float, T>*>(in);
+      T* const to = reinterpret_cast<T*>(out);
+      // ivdep: `out` may be `in` itself.
+      TANDEM_IVDEP
+      for (int64_t i = 0; i < count; ++i) to[i] = static_cast<T>(primitives::mean_of(from[i], divisor));
     }
   });
 }

@@ -118,8 +118,7 @@ void HierarchicalBackend::do_start(const Collective& collective) {
   step_ = 0;
   // All values below depend only on the signature and the layout, so ranks with equal signatures agree on them.
   kind_ = collective.kind;
-  reduces_ = is_reduction(kind_);
-  partial_ = reduces_ ? partial_dtype(collective.op, collective.dtype) : collective.dtype;
+  partial_ = is_reduction(kind_) ? partial_dtype(collective.op, collective.dtype) : collective.dtype;
   flows_ = layout_.is_even() && total_bytes(collective) > tuning_.leader_bytes ? local_size_ : 1;
   crosses_ = flows_ > 1 || local_rank_ == 0;
   longest_ = collective.num_elements;
@@ -129,13 +128,13 @@ void HierarchicalBackend::do_start(const Collective& collective) {
   }
   const bool has_parts = kind_ == Kind::kReduceScatter || kind_ == Kind::kAllGather;
   num_roots_ = has_parts && flows_ == 1 ? options_.world_size : 1;
-  if (has_parts && flows_ == 1) kind_ = reduces_ ? Kind::kReduce : Kind::kBroadcast;
+  if (has_parts && flows_ == 1) kind_ = is_reduction(kind_) ? Kind::kReduce : Kind::kBroadcast;
   const int parts_in_chunk = has_parts && flows_ > 1 ? options_.world_size : 1;
   if (longest_ == 0) return;
   const int64_t most = ceil_div(longest_ * size_of(collective.dtype) * parts_in_chunk, tuning_.chunk_bytes);
   chunk_elements_ = round_up(ceil_div(longest_, most), kGrain * (parts_in_chunk > 1 ? 1 : flows_));
   num_chunks_ = ceil_div(longest_, chunk_elements_) * num_roots_;
-  if (!reduces_) return;
+  if (!is_reduction(kind_)) return;
 
   const int64_t longest = width(piece(0).count);
   slot_bytes_ = kind_ == Kind::kReduceScatter ? layout_.num_hosts() * chunk_elements_ : longest;
@@ -161,7 +160,7 @@ Advance HierarchicalBackend::do_advance() {
       if (!is_there) std::memcpy(own.data, call_->input, static_cast<size_t>(own.num_elements * size_of(call_->dtype)));
     }
   }
-  if (failed_ == nullptr && (matched_ || reduces_)) {
+  if (failed_ == nullptr && (matched_ || is_reduction(kind_))) {
     try {
       moved |= advance_local();
       moved |= advance_cross();
@@ -282,7 +281,7 @@ Collective HierarchicalBackend::inner(Kind kind, DType dtype, int64_t num_elemen
 
 bool HierarchicalBackend::start_prepare(const Piece& p, int step) {
   const bool has_parts = kind_ == Kind::kReduceScatter;
-  if (!reduces_) {
+  if (!is_reduction(kind_)) {
     if (step > 0 || kind_ == Kind::kAllGather || !is_on_this_host(p.root)) return false;
     local_call_ = inner(kind_, partial_, p.count);
     local_call_.root = layout_.local_rank(p.root);
@@ -368,7 +367,7 @@ bool HierarchicalBackend::start_deliver(const Piece& p, int step) {
   } else {
     if (kind_ == Kind::kBroadcast && is_on_this_host(p.root)) return false;
     if (step == (kind_ == Kind::kAllGather ? layout_.num_hosts() : 1)) return false;
-    if (reduces_) finish(own_result(), cut(p.output, own));
+    if (is_reduction(kind_)) finish(own_result(), cut(p.output, own));
     local_call_ = inner(flows_ > 1 ? Kind::kAllGather : Kind::kBroadcast, call_->dtype, 0);
     std::vector<Part>& parts = local_call_.outputs;
     for (int local = 0; local < local_size_; ++local) {

@@ -146,8 +146,7 @@ class HierarchicalBackend final : public Backend {
   bool matched_ = false;                              // all signatures are equal
   std::exception_ptr failed_;                         // error of a phase; a signature mismatch takes precedence
   CollectiveKind kind_ = CollectiveKind::kAllReduce;  // of the phases: differs from the call's for one flow
-  bool reduces_ = false;
-  DType partial_ = kFloat32;  // dtype of the data between hosts
+  DType partial_ = kFloat32;                          // dtype of the data between hosts
   int flows_ = 1;
   bool crosses_ = false;  // this rank has a flow to other hosts
   int num_roots_ = 1;     // more than 1: chunk i has the root i % num_roots_
