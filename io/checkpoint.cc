@@ -5,10 +5,12 @@
 #include <tandem/io/checkpoint.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <filesystem>
-#include <future>
+#include <new>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -16,6 +18,7 @@
 #include <tandem/base/file.h>
 #include <tandem/base/lock_file.h>
 #include <tandem/base/log.h>
+#include <tandem/base/thread.h>
 #include <tandem/base/trace.h>
 #include <tandem/base/version.h>
 #include <tandem/io/digest_writers.h>
@@ -137,13 +140,15 @@ void add_pieces(const fs::path& folder, int64_t world_size, CheckpointState& sta
   }
 }
 
-/// Calls f(). If it throws IoError and `problem` is empty, sets `problem` to the error text.
+/// Calls f(). If it throws IoError, or there is no memory, and `problem` is empty, sets `problem` to the error text.
 template <class F>
 void attempt(std::string& problem, F&& f) {
   try {
     f();
   } catch (const IoError& error) {
     if (problem.empty()) problem = error.what();
+  } catch (const std::bad_alloc&) {
+    if (problem.empty()) problem = str(kOp, ": out of memory");
   }
 }
 
@@ -157,8 +162,13 @@ struct Checkpointer::Saving {
   Manifest manifest = {};
   /// False if rank 0 could not create the folder: then the folder may be an older checkpoint of this step.
   bool is_new = false;
-  std::string problem = {};        ///< of this rank
-  std::future<void> written = {};  ///< by the thread of async_save
+  std::string problem = {};              ///< of this rank
+  std::thread writer = {};               ///< of async_save
+  std::atomic<bool> is_written = false;  ///< by the writer
+
+  ~Saving() {
+    if (writer.joinable()) writer.join();
+  }
 };
 
 std::optional<LoadedCheckpoint> load_checkpoint(const std::string& folder, int rank) {
@@ -260,10 +270,12 @@ void Checkpointer::barrier() const {
   if (options_.barrier) options_.barrier();
 }
 
-Checkpointer::Saving Checkpointer::saving_of(int64_t step, const CheckpointState& state) const {
+std::unique_ptr<Checkpointer::Saving> Checkpointer::saving_of(int64_t step, const CheckpointState& state) const {
   TANDEM_CHECK(ValueError, step >= 0, kOp, ": step is ", step, " (expected at least 0)");
-  Saving saving = {.step = step, .state = state};
-  const auto add = [&](const std::string& name, State part) { saving.files.emplace_back(name, std::move(part)); };
+  auto saving = std::make_unique<Saving>();
+  saving->step = step;
+  if (options_.rank == 0) saving->state = state;
+  const auto add = [&](const std::string& name, State part) { saving->files.emplace_back(name, std::move(part)); };
   if (options_.rank == 0) {
     add(kModelName, without_pieces(state.model));
     add(kOptimizerName, without_pieces(state.shared));
@@ -281,8 +293,8 @@ void Checkpointer::begin(Saving& saving) {
 }
 
 void Checkpointer::write_files(Saving& saving) const {
-  if (!saving.is_new) return;
-  for (const auto& [name, contents] : saving.files) {
+  if (!saving.is_new || !saving.problem.empty()) return;
+  for (auto& [name, contents] : saving.files) {
     const fs::path path = fs::path(path_of(saving.step)) / name;
     try {
       const auto* bytes = std::get_if<std::string>(&contents);
@@ -294,6 +306,7 @@ void Checkpointer::write_files(Saving& saving) const {
       fs::remove(path, ignored);
       throw;
     }
+    contents = State();  // frees the bytes
   }
 }
 
@@ -375,30 +388,45 @@ bool Checkpointer::finish(Saving& saving) const {
 }
 
 bool Checkpointer::save(int64_t step, const CheckpointState& state) {
-  Saving saving = saving_of(step, state);
+  const auto saving = saving_of(step, state);
   wait();
   TraceSpan span("save checkpoint", "io");
-  begin(saving);
-  attempt(saving.problem, [&] { write_files(saving); });
-  return finish(saving);
+  begin(*saving);
+  attempt(saving->problem, [&] { write_files(*saving); });
+  return finish(*saving);
 }
 
 void Checkpointer::async_save(int64_t step, const CheckpointState& state) {
-  auto saving = std::make_unique<Saving>(saving_of(step, state));
+  auto next = saving_of(step, state);
   wait();
   TraceSpan span("begin checkpoint", "io");
-  for (auto& [name, contents] : saving->files) contents = state_bytes(std::get<State>(contents));
-  begin(*saving);
-  saving->written = std::async(
-      std::launch::async, [this, saving = saving.get()] { attempt(saving->problem, [&] { write_files(*saving); }); });
-  saving_ = std::move(saving);
+  attempt(next->problem, [&] {
+    for (auto& [name, contents] : next->files) contents = state_bytes(std::get<State>(contents));
+  });
+  begin(*next);
+  saving_ = std::move(next);
+  const auto write = [this, &saving = *saving_] {
+    attempt(saving.problem, [&] { write_files(saving); });
+    saving.is_written = true;
+  };
+  try {
+    saving_->writer = start_thread([write] {
+      use_all_cores();
+      write();
+    });
+  } catch (const ResourceError& error) {
+    warn_fewer_threads("Checkpointer", error);
+    write();
+  }
 }
+
+bool Checkpointer::is_written() const { return saving_ == nullptr || saving_->is_written; }
 
 bool Checkpointer::wait() {
   if (saving_ == nullptr) return true;
   TraceSpan span("complete checkpoint", "io");
   const std::unique_ptr<Saving> saving = std::move(saving_);
-  saving->written.get();
+  if (saving->writer.joinable()) saving->writer.join();
   return finish(*saving);
 }
 

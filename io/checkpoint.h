@@ -105,11 +105,16 @@ class TANDEM_API Checkpointer {
 
   /// Begins a checkpoint and returns when its bytes are in host memory; a thread writes them while training goes on.
   /// The checkpoint is complete after wait(), which save() and async_save() call first, so at most one is in progress.
-  /// Without wait() the destructor leaves an incomplete checkpoint, which the next start removes. Collective. Needs as
-  /// much memory as the files of this rank. Throws as save().
+  /// Collective. Needs as much memory as the files of this rank. Throws as save(), also for the checkpoint before.
+  ///
+  /// Without wait() the destructor waits for the thread and leaves an incomplete checkpoint, which the next start
+  /// removes.
   void async_save(int64_t step, const CheckpointState& state);
 
-  /// Completes the checkpoint of async_save. Collective; returns and throws as save(); true if there is none.
+  /// Whether the thread of async_save has written this rank's files, so that wait() does not wait for it.
+  bool is_written() const;
+
+  /// Completes the checkpoint of async_save. Collective; returns and throws as save(). True if there is none.
   bool wait();
 
   /// load_checkpoint(folder, options.rank)
@@ -123,13 +128,13 @@ class TANDEM_API Checkpointer {
   struct Saving;
 
   // The phases of save().
-  Saving saving_of(int64_t step, const CheckpointState& state) const;  ///< on all ranks
-  void begin(Saving& saving);                                          ///< on all ranks
-  void create_step_folder(int64_t step);                               ///< on rank 0
-  void write_files(Saving& saving) const;                              ///< on all ranks
-  bool finish(Saving& saving) const;                                   ///< on all ranks
-  void write_manifest(Saving& saving) const;                           ///< on rank 0
-  void remove_older(int64_t step) const;                               ///< on rank 0
+  std::unique_ptr<Saving> saving_of(int64_t step, const CheckpointState& state) const;  ///< on all ranks
+  void begin(Saving& saving);                                                           ///< on all ranks
+  void create_step_folder(int64_t step);                                                ///< on rank 0
+  void write_files(Saving& saving) const;                                               ///< on all ranks
+  bool finish(Saving& saving) const;                                                    ///< on all ranks
+  void write_manifest(Saving& saving) const;                                            ///< on rank 0
+  void remove_older(int64_t step) const;                                                ///< on rank 0
   std::string missing_files(int64_t step) const;
   void barrier() const;
 

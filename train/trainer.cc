@@ -414,9 +414,8 @@ void Trainer::Impl::end_step(const std::vector<double>& losses, const std::funct
   if (ctx_.should_stop()) return;  // finish() saves
   const bool is_due = options_.evaluate_every == 0 ? ends_epoch : step() % options_.evaluate_every == 0;
   if (is_due || step() == total_) evaluate_model(evaluate);
-  const int64_t every = options_.save_every;
-  if (every > 0 && step() % every == every / 2) complete_checkpoint();
-  if (every > 0 && step() % every == 0) save_checkpoint(options_.async_save);
+  if (begun_step_ >= 0 && smallest_and_largest(checkpointer().is_written()).first == 1) complete_checkpoint();
+  if (options_.save_every > 0 && step() % options_.save_every == 0) save_checkpoint(options_.async_save);
 }
 
 void Trainer::Impl::evaluate_model(const std::function<Evaluation()>& evaluate) {

@@ -66,8 +66,8 @@ struct TrainerOptions {
   /// Further output folders of the program inside `out`, which are also checked before the first step.
   std::vector<std::string> folders = {};
   int64_t save_every = 0;  ///< steps between checkpoints; 0: only when a signal stops the training
-  /// Write the files of save_every while training goes on (Checkpointer::async_save). A checkpoint is complete
-  /// save_every / 2 steps later.
+  /// Write the files of save_every while training goes on (Checkpointer::async_save). A checkpoint is complete after
+  /// the first step at whose end all ranks have written their files, at the latest when the next one begins.
   bool async_save = false;
   bool resume = false;  ///< continue from the newest checkpoint in `out`, if it exists
   /// (name, value) of settings that must be equal in a resumed training, such as the learning rate; Trainer adds

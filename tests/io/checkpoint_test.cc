@@ -7,6 +7,7 @@
 
 #include <tandem/base/rank_context.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 #include <tandem/tensor/state_pieces.h>
 #include <tandem/tensor/state_reader.h>
 #include <tandem/tests/support/temporary_folder.h>
@@ -170,9 +171,11 @@ TEST_F(Checkpoint, AsyncSaveWritesTheStateOfItsCall) {
   EXPECT_TRUE(checkpointer.wait());  // for nothing
   EXPECT_TRUE(checkpointer.save(1, state));
   checkpointer.async_save(2, state);
-  weight.fill_(4);
+  td::primitives::fill(weight, 4);
+  while (!checkpointer.is_written()) std::this_thread::yield();
   EXPECT_EQ(checkpointer.load_latest()->step, 1);
   EXPECT_TRUE(checkpointer.wait());
+  EXPECT_TRUE(checkpointer.is_written());
   EXPECT_EQ(checkpointer.load_latest()->step, 2);
   EXPECT_EQ(value_of(checkpointer.load_latest()->state), 3);
   for (const char* name : {"model.safetensors", "optimizer.safetensors", "rank-0.safetensors"}) {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <future>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -42,6 +43,7 @@ void check_nccl(ncclResult_t result, const char* call, ncclComm_t comm = nullptr
 ncclDataType_t type_of(DType dtype) {
   constexpr ncclDataType_t kTypes[] = {ncclUint8, ncclUint8,   ncclInt8,     ncclFloat16, ncclInt32,
                                        ncclInt64, ncclFloat16, ncclBfloat16, ncclFloat32, ncclFloat64};
+  static_assert(std::size(kTypes) == static_cast<size_t>(kFloat64) + 1);
   return kTypes[static_cast<size_t>(dtype)];
 }
 
@@ -51,6 +53,8 @@ std::optional<ncclRedOp_t> operator_of(ReduceOp op, DType dtype) {
   using Op = std::optional<ncclRedOp_t>;
   static constexpr Op kOps[] = {ncclSum, ncclAvg, ncclProd, ncclMin, ncclMax, {}, {}, {}};  // by ReduceOp
   static constexpr Op kBoolOps[] = {ncclMax, ncclAvg, ncclMin, ncclMin, ncclMax, ncclMin, ncclMax, {}};
+  static_assert(std::size(kOps) == static_cast<size_t>(ReduceOp::kBitXor) + 1 &&
+                std::size(kBoolOps) == std::size(kOps));
   if (dtype == kInt16) return std::nullopt;
   return (dtype == kBool ? kBoolOps : kOps)[static_cast<size_t>(op)];
 }

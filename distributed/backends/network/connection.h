@@ -112,7 +112,8 @@ class Connection {
   bool is_cancelled_ = false;
   std::atomic<uint64_t> sent_data_{0};
 
-  std::mutex post_mutex_;  // guards posted_, and changes of early_, which are made by receive()
+  std::mutex
+      post_mutex_;  // guards posted_ and early_; receive(), which alone changes early_, reads it without the lock
   std::vector<Posted> posted_;
   std::deque<Frame> early_;  // data as payload, if the connection ends before memory is posted
   std::atomic<bool> drops_data_{false};
