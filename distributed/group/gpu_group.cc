@@ -130,12 +130,14 @@ Work GpuGroup::start(CollectiveOperation& last) {
 void GpuGroup::prepare(std::span<const std::shared_ptr<Message>> messages) {
   const auto first = std::find_if(messages.begin(), messages.end(), [](const auto& m) { return m->gpu != nullptr; });
   if (first == messages.end()) return;
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (gpu_messages_ == nullptr) {
     gpu_messages_ = std::make_unique<GpuMessages>(options_, nccl_options((*first)->gpu->tensor.device()),
                                                   [this] { queue_->wake(); });
   }
-  gpu_messages_->prepare(messages);
+  GpuMessages& all = *gpu_messages_;
+  lock.unlock();
+  all.prepare(messages);
 }
 
 void GpuGroup::abort(const std::string& reason) {
@@ -150,8 +152,9 @@ void GpuGroup::finish() {
 void GpuGroup::close() {
   std::unique_lock lock(mutex_);
   const auto nccl = std::move(nccl_backend_);
+  GpuMessages* const messages = gpu_messages_.get();
   lock.unlock();
-  if (gpu_messages_ != nullptr) gpu_messages_->close();
+  if (messages != nullptr) messages->close();
 }
 
 std::shared_ptr<NcclBackend> GpuGroup::nccl_backend() {

@@ -129,7 +129,7 @@ GpuMessage::GpuMessage(const Tensor& tensor_, Message& message, std::byte* data)
 bool Message::is_complete() const { return gpu != nullptr ? gpu->is_complete.load() : transfer.done; }
 
 void GpuMessage::join() const {
-  const auto work = is_complete ? task.get() : nullptr;
+  const auto work = is_complete && task.valid() ? task.get() : nullptr;
   if (work != nullptr) work->join();
 }
 
@@ -235,8 +235,12 @@ bool GpuMessages::advance(std::vector<std::shared_ptr<Message>>& active) {
     if (!message->ended && message->gpu != nullptr) moved |= advance_one(*message);
   }
   wake_at_ = Clock::time_point::max();
-  std::lock_guard lock(mutex_);
-  for (const auto& [peer, pair] : pairs_) moved |= pair->leads ? lead(*pair, active) : follow(*pair, active);
+  std::vector<GpuPair*> pairs;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [peer, pair] : pairs_) pairs.push_back(pair.get());
+  }
+  for (GpuPair* const pair : pairs) moved |= pair->leads ? lead(*pair, active) : follow(*pair, active);
   return moved;
 }
 

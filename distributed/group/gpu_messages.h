@@ -97,10 +97,10 @@ struct GpuMessage {
 
   Phase phase = Phase::kTransferring;
   Tensor host;
-  GpuTask task;                          ///< of the current phase; not valid: none
+  GpuTask task;                          ///< the last one posted; not valid: none
   int64_t key = 0;                       ///< of a matched direct message: equal on both ranks
   Clock::time_point matched = {};        ///< time at which it was matched
-  std::shared_ptr<Message> list;         ///< on a leader: has this message, and is sent before it is complete
+  std::shared_ptr<Message> list;         ///< on a leader: the list with this message, which is sent first
   std::atomic<bool> is_complete{false};  ///< task is final; read by any thread
 };
 

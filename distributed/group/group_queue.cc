@@ -68,7 +68,7 @@ GroupQueue::~GroupQueue() { executor_.latch()->close(); }
 
 void GroupQueue::set_backend(std::unique_ptr<Backend> backend) {
   std::lock_guard lock(mutex_);
-  notify();
+  notify();  // first: with a backend it wakes only the thread in do_sleep
   executor_.set_backend(std::move(backend));
 }
 

@@ -48,7 +48,7 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   /// Only its thread-safe functions may be called.
   Executor& executor() { return executor_; }
 
-  // An operation is passed with the earlier ones of its call.
+  // An operation stands for its call: its `earlier` ones are queued before it.
 
   /// Runs the operation on this thread; it may be destroyed afterwards. A collective runs after all queued collectives.
   void run(Operation& operation);

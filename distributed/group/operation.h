@@ -52,8 +52,8 @@ struct Operation {
   std::exception_ptr error;
   std::optional<Promise<void>> promise;  ///< asynchronous form
   std::function<void()> join;            ///< join action of the promise
-  /// Collectives on the same device that the same call starts before this one. The call fails with the first error of
-  /// all.
+  /// Collectives on the same device that the same call starts before this one. The call fails with the first error, in
+  /// their order.
   Collectives earlier;
   const char* trace_category = "comm";
   bool ends_on_gpu = false;  ///< a consistency check before a collective on the GPU

@@ -105,7 +105,7 @@ constexpr int kNoRoot = -1;
 constexpr ReduceOp kNoOp = ReduceOp::kSum;
 
 /// Checks the options, and completes the timeout and the store.
-void check_options(ProcessGroupOptions& options) {
+void complete_options(ProcessGroupOptions& options) {
   TANDEM_CHECK(ValueError, options.world_size >= 1 && options.rank >= 0 && options.rank < options.world_size,
                "ProcessGroup: rank ", options.rank, " is not in [0, ", options.world_size, ")");
   TANDEM_CHECK(StateError, options.world_size == 1 || options.store != nullptr,
@@ -147,12 +147,12 @@ std::unique_ptr<Backend> join(const ProcessGroupOptions& options) {
 }  // namespace
 
 std::shared_ptr<ProcessGroup> ProcessGroup::create(ProcessGroupOptions options) {
-  check_options(options);
+  complete_options(options);
   return ProcessGroupAccess::make(options, join(options));
 }
 
 std::shared_ptr<ProcessGroup> ProcessGroupAccess::create_deferred(ProcessGroupOptions options) {
-  check_options(options);
+  complete_options(options);
   return options.world_size == 1 ? make(options, join(options)) : make(options, nullptr, kStall, join);
 }
 
