@@ -110,12 +110,11 @@ TANDEM_HOST_DEVICE inline void set_number(void* data, DType dtype, int64_t i, do
 /// Updates channel c.
 TANDEM_HOST_DEVICE inline void update_channel(const BatchNormUpdate& update, int64_t c, double mean, double squares) {
   const auto move = [&](void* running, DType dtype, double value) {
-    if (running == nullptr) return;
     set_number(running, dtype, c, (1 - update.momentum) * number_at(running, dtype, c) + update.momentum * value);
   };
   if (update.rstd != nullptr) update.rstd[c] = 1 / std::sqrt(squares / update.count + update.eps);
-  move(update.running_mean, update.mean_dtype, mean);
-  move(update.running_var, update.var_dtype, squares / (update.count - 1));
+  if (update.running_mean != nullptr) move(update.running_mean, update.mean_dtype, mean);
+  if (update.running_var != nullptr) move(update.running_var, update.var_dtype, squares / (update.count - 1));
 }
 
 /// Stores the gradients of the parameters of channel c: the sums of g and of g * (x - mean) * rstd.
