@@ -252,6 +252,7 @@ TEST(ShardingAverages, AreThoseOfUndividedTraining) {
   run_threads(rank_devices(3), [](Context& context) {
     std::vector<std::vector<double>> results;
     for (const Shard level : kAllLevels) {
+      manual_seed(1);
       nn::Linear model(5, 3);
       model.to(context.device());
       nn::AveragedModel<nn::Linear> averaged(model, {.avg_fn = nn::get_ema_avg_fn(0.9)}, 5, 3);
