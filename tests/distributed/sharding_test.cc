@@ -21,6 +21,7 @@
 #include <tandem/optim/grad_scaler.h>
 #include <tandem/tests/distributed/hooked_parameters.h>
 #include <tandem/tests/distributed/sharded_training.h>
+#include <tandem/tests/support/sanitizers.h>
 
 namespace tandem::distributed { namespace {
 
@@ -168,7 +169,7 @@ std::vector<double> train(Context& context, const Case& how, ReducerOptions opti
 TEST_P(Sharding, TrainsAsOneWholeOptimizer) {
   const auto& [how, world] = GetParam();
   run_threads(rank_devices(world), [&, &how = how](Context& context) {
-    const int steps = testing::test_device().is_cpu() ? 50 : 10;  // emulated GPUs are slow
+    const int steps = testing::test_device().is_cpu() && !testing::kThreadSanitizer ? 50 : 10;  // others are slow
     const std::vector<double> expected = train(context, how, {}, steps);
     for (const Shard level : kLevels) {
       const std::vector<double> got = train(context, how, {.shard = level}, steps);
