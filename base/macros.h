@@ -18,8 +18,9 @@
 #endif
 
 /// Before a loop whose iterations are independent, although compilers cannot see that its memory does not overlap.
+/// clang checks this before the loop: its pragma warns about each loop that it cannot vectorize.
 #ifdef __clang__
-#define TANDEM_IVDEP _Pragma("clang loop vectorize(assume_safety)")
+#define TANDEM_IVDEP
 #else
 #define TANDEM_IVDEP _Pragma("GCC ivdep")
 #endif
