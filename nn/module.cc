@@ -201,7 +201,7 @@ Module::Child& Module::find_replaceable(const char* what, const std::string& pat
   TANDEM_CHECK(ValueError, !path.empty(), what, ": the path is empty, expected the path of a module below ",
                scope_name()->text);
   Child& child = *std::find_if((*parent)->children_.begin(), (*parent)->children_.end(),
-                               [&, &name = name](const Child& entry) { return entry.name == name; });
+                               [&, &wanted = name](const Child& entry) { return entry.name == wanted; });
   (*parent)->check_not_frozen_above(what);
   child.module->check_not_frozen_below(what);
   const ModuleClass* const required = child.required != nullptr ? child.required : (*parent)->element_class();

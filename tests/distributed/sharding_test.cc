@@ -167,8 +167,8 @@ std::vector<double> train(Context& context, const Case& how, ReducerOptions opti
 }
 
 TEST_P(Sharding, TrainsAsOneWholeOptimizer) {
-  const auto& [how, world] = GetParam();
-  run_threads(rank_devices(world), [&, &how = how](Context& context) {
+  const Case& how = std::get<0>(GetParam());
+  run_threads(rank_devices(std::get<1>(GetParam())), [&](Context& context) {
     const int steps = testing::test_device().is_cpu() && !testing::kThreadSanitizer ? 50 : 10;  // others are slow
     const std::vector<double> expected = train(context, how, {}, steps);
     for (const Shard level : kLevels) {

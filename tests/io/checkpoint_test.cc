@@ -452,7 +452,7 @@ TEST_F(Checkpoint, WriteFailureOnOneRankFailsAllRanks) {
     };
     std::vector<std::string> errors(3);
     const std::string log = log_of([&] {
-      run_ranks(3, [&, async = async](int rank, const std::function<void()>& barrier) {
+      run_ranks(3, [&, is_async = async](int rank, const std::function<void()>& barrier) {
         int num_barriers = 0;
         const auto obstruct = [&] {
           barrier();
@@ -463,7 +463,7 @@ TEST_F(Checkpoint, WriteFailureOnOneRankFailsAllRanks) {
                                   {.rank = rank, .world_size = 3, .barrier = obstruct, .throw_on_failure = fail});
         EXPECT_TRUE(checkpointer.save(1, saved(1, rank)));
         try {
-          EXPECT_FALSE(save(checkpointer, async, 2, saved(2, rank)));
+          EXPECT_FALSE(save(checkpointer, is_async, 2, saved(2, rank)));
         } catch (const td::IoError& error) {
           errors[static_cast<size_t>(rank)] = folder_.shortened(error.what());
         }
