@@ -13,6 +13,7 @@
 #include <new>
 
 #if defined(__x86_64__)
+#include <tandem/base/macros.h>
 #include <tandem/benchmarks/support/peak_avx512.h>
 #endif
 
@@ -61,7 +62,7 @@ void copy_block(const float* from, float* to, int64_t count, bool use_memcpy) {
   if (use_memcpy) {
     std::memcpy(to, from, static_cast<size_t>(count) * sizeof(float));
   } else {
-#pragma GCC ivdep
+    TANDEM_IVDEP
     for (int64_t i = 0; i < count; ++i) to[i] = from[i] + 1;
   }
   asm volatile("" : : "r"(to) : "memory");  // keeps the compiler from removing the copy

@@ -87,8 +87,10 @@ inline __attribute__((always_inline)) void load_square(const float* image, const
   }
 }
 
+using Transform = void (*)(const Vec* in, Vec* out);  // of a column or a row
+
 /// Applies `transform`, from N values to P values, to the columns and then to the rows of a square.
-template <int N, int P, class Transform>
+template <int N, int P>
 inline __attribute__((always_inline)) void transform_square(const Vec (*in)[N], Vec (*out)[P], Transform transform) {
   Vec half[P][N];
   for (int j = 0; j < N; ++j) {
@@ -102,7 +104,7 @@ inline __attribute__((always_inline)) void transform_square(const Vec (*in)[N], 
 
 /// Transforms the N x N pixels of a tile for all channels, rounded up to full vectors. The values of point p begin at
 /// out + p * point_stride.
-template <int N, class Transform>
+template <int N>
 void transform_tile(const float* map_data, const Map& map, const Place& place, float* out, int64_t point_stride,
                     Transform transform) {
   const float* image = map_data + place.image * map.height * map.width * map.pixel;
