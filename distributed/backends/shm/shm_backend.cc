@@ -51,6 +51,10 @@ ShmBackend::ShmBackend(const ProcessGroupOptions& options, const Tuning& tuning)
   if (size_ <= CPU_COUNT(&cores)) max_polls_ = 1500;  // each rank can have a core of its own
 }
 
+std::byte* ShmBackend::slot(int rank) const {
+  return segment(rank) + layout_.slots + static_cast<size_t>(buffer_index_ * tuning_.slot_bytes);
+}
+
 // --- sleep and wake-up ---
 
 void ShmBackend::do_sleep(FunctionRef<bool()> changed, Clock::time_point until) {
@@ -111,7 +115,7 @@ void ShmBackend::do_start(const Collective& collective) {
   const size_t tensors_bytes = collective.tensors.copy(header.tensors[buffer_index_], kMaxShownTensors);
   header.call_info[buffer_index_].tensors_bytes = static_cast<uint32_t>(tensors_bytes);
 
-  if (path_ == Path::kSlots && sends(rank_)) send_round(0);
+  if (path_ == Path::kSlots && sends(rank_)) send_to_slot();
   const int previous = 1 - buffer_index_;
   const bool same_text = number_ > 1 && collective.kind == header.signatures[previous].signature.kind &&
                          collective.name == header.call_info[previous].name;
@@ -142,7 +146,7 @@ Advance ShmBackend::step() {
   // Until all ranks have arrived, peers may read data of a one-shot all_reduce in the ring of a two-shot one.
   if (!matched) return Advance::kIdle;
   if (path_ == Path::kTwoShot || path_ == Path::kExchange) return step_rounds();
-  if (path_ == Path::kSlots && call_->takes(rank_)) take_round(0);
+  if (path_ == Path::kSlots) finish_slots();
   return Advance::kDone;
 }
 

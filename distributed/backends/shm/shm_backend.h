@@ -59,12 +59,13 @@ class ShmBackend final : public Backend {
   SegmentHeader& header(int rank) const { return mapping_->header(rank); }
   const SignatureSlot& signature_slot(int rank) const { return header(rank).signatures[buffer_index_]; }
   std::byte* segment(int rank) const { return mapping_->segments[static_cast<size_t>(rank)]; }
+  std::byte* slot(int rank) const;
   /// The parts that the rank sends in an all_to_all, by receiver, then the parts that it expects, by sender.
   const PostedPart* parts(int rank) const;
 
   void post_parts();
   void choose_path();
-  /// Copies into a slot or ring of this rank, with cached or non-temporal stores.
+  /// Copies into a ring of this rank, with cached or non-temporal stores.
   void put(int64_t round, std::byte* out, const std::byte* in, int64_t num_bytes) const;
   Advance step();
   bool match_signatures();
@@ -80,6 +81,8 @@ class ShmBackend final : public Backend {
   int64_t part_bytes(int from, int to) const;
 
   int64_t slot_offset(int from, int to) const;
+  void send_to_slot();
+  void finish_slots();
   /// Whether this collective can be part of a trial of cached stores: all ranks send and receive equally many bytes.
   bool is_tried() const {
     using Kind = CollectiveKind;
@@ -88,11 +91,11 @@ class ShmBackend final : public Backend {
   /// Runs the next round of that counter, and measures it if is_tried().
   void run(Stage stage, Counter counter, FunctionRef<void(int64_t round)> body);
   Advance step_rounds();
+  void stage(int64_t round);
+  void reduce_round(int64_t round);
+  void copy_results(int64_t round);
   void send_round(int64_t round);
   void take_round(int64_t round);
-  void reduce_round(int64_t round);
-  /// Two-shot: takes the blocks that the other ranks have reduced.
-  void copy_results(int64_t round);
   /// Rounds of this collective that the rank has completed.
   int64_t rounds_of(int rank, Counter counter) const;
   /// Whether all other ranks that take part have completed `rounds` rounds.
@@ -116,14 +119,10 @@ class ShmBackend final : public Backend {
     int64_t begin;
     int64_t num_bytes;
   };
-  /// The block of the part from `from` to `to` in that round; two-shot: the block that `to` reduces.
-  Block block(int64_t round, int from, int to) const;
-  /// Address, in a slot or ring, of the block that `to` reads from `from` in that round.
-  std::byte* exchanged(int from, int to, int64_t round) const;
-  /// Address of the block `b` that this rank reads from `from`, which may be this rank itself.
-  const std::byte* read_from(int from, int64_t round, const Block& b) const;
-  /// Two-shot: address of the block that `rank` has reduced in that round.
+  Block block(int64_t index, int64_t num_bytes) const;
+  std::byte* staging(int rank, int64_t round, int reducer) const;
   std::byte* results(int rank, int64_t round) const;
+  std::byte* exchanged(int from, int to, int64_t round) const;
 
   const ProcessGroupOptions options_;
   const int rank_;

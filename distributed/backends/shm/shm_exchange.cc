@@ -9,9 +9,8 @@
 
 namespace tandem { inline namespace v0 { namespace distributed::shm {
 
-ShmBackend::Block ShmBackend::block(int64_t round, int from, int to) const {
-  const int64_t num_bytes = part_bytes(from, to);
-  const int64_t begin = std::min((path_ == Path::kTwoShot ? round * size_ + to : round) * block_bytes_, num_bytes);
+ShmBackend::Block ShmBackend::block(int64_t index, int64_t num_bytes) const {
+  const int64_t begin = std::min(index * block_bytes_, num_bytes);
   return {begin, std::min(block_bytes_, num_bytes - begin)};
 }
 
@@ -62,7 +61,7 @@ bool ShmBackend::can_move(int rank) const {
 Advance ShmBackend::step_rounds() {
   bool moved = false;
   if (can_stage(rank_)) {
-    run(Stage::kSend, &Counters::staged, [&](int64_t round) { send_round(round); });
+    run(Stage::kSend, &Counters::staged, [&](int64_t round) { stage(round); });
     moved = true;
   }
   if (can_produce(rank_)) {
@@ -91,8 +90,8 @@ bool ShmBackend::sends(int rank) const {
 }
 
 bool ShmBackend::sends_to_each() const {
-  return path_ == Path::kTwoShot || call_->kind == CollectiveKind::kScatter ||
-         call_->kind == CollectiveKind::kReduceScatter || call_->kind == CollectiveKind::kAllToAll;
+  return call_->kind == CollectiveKind::kScatter || call_->kind == CollectiveKind::kReduceScatter ||
+         call_->kind == CollectiveKind::kAllToAll;
 }
 
 int64_t ShmBackend::part_bytes(int from, int to) const {
@@ -129,7 +128,6 @@ void ShmBackend::choose_path() {
   }
   if (in_slot <= tuning_.slot_bytes || size_ == 1) {
     path_ = Path::kSlots;
-    block_bytes_ = longest;
     return;
   }
   int64_t blocks = 1;  // blocks of a part in a round
@@ -154,6 +152,8 @@ void ShmBackend::choose_path() {
   block_bytes_ = std::min(largest, round_up((longest + rounds_ * blocks - 1) / (rounds_ * blocks), kAlignment));
 }
 
+// --- through the slots ---
+
 int64_t ShmBackend::slot_offset(int from, int to) const {
   int64_t offset = 0;
   if (!sends_to_each()) return offset;
@@ -161,15 +161,41 @@ int64_t ShmBackend::slot_offset(int from, int to) const {
   return offset;
 }
 
-std::byte* ShmBackend::exchanged(int from, int to, int64_t round) const {
-  if (path_ == Path::kSlots) {
-    return segment(from) + layout_.slots + buffer_index_ * tuning_.slot_bytes + slot_offset(from, to);
+void ShmBackend::send_to_slot() {
+  if (!sends_to_each()) return copy_to_peer(slot(rank_), call_->input, part_bytes(rank_, rank_));
+  for (int to = 0; to < size_; ++to) {
+    if (to != rank_) copy_to_peer(slot(rank_) + slot_offset(rank_, to), call_->data_to(to), part_bytes(rank_, to));
   }
+}
+
+void ShmBackend::finish_slots() {
+  if (!call_->takes(rank_)) return;
+  if (is_reduction(call_->kind)) {
+    if (size_ == 1) return copy_bytes(call_->output, call_->data_to(0), num_bytes_);
+    for (int from = 0; from < size_; ++from) {
+      inputs_[static_cast<size_t>(from)] =
+          from == rank_ ? call_->data_to(rank_) : slot(from) + slot_offset(from, rank_);
+    }
+    primitives::reduce(call_->op, call_->dtype, inputs_, call_->num_elements, call_->output);
+    return;
+  }
+  for (int from = 0; from < size_; ++from) {
+    if (!call_->contributes(from)) continue;
+    const std::byte* data = from == rank_ ? call_->data_to(rank_) : slot(from) + slot_offset(from, rank_);
+    copy_bytes(call_->data_from(from), data, part_bytes(from, rank_));
+  }
+}
+
+// --- in rounds ---
+
+/// Address of the block that `to` reads from `from` in that round.
+std::byte* ShmBackend::exchanged(int from, int to, int64_t round) const {
   const int64_t blocks = sends_to_each() ? size_ - 1 : 1;
   const int64_t index = !sends_to_each() ? 0 : to < from ? to : to - 1;
-  size_t ring = path_ == Path::kExchange ? layout_.results : layout_.staging;
   // Of a one-shot all_reduce, collectives with odd and even numbers use separate rings.
-  if (path_ == Path::kOneShot) ring += static_cast<size_t>(buffer_index_) * layout_.ring_bytes;
+  const size_t ring = path_ == Path::kOneShot
+                          ? layout_.staging + static_cast<size_t>(buffer_index_) * layout_.ring_bytes
+                          : layout_.results;
   return segment(from) + ring + ((round % tuning_.slots) * blocks + index) * block_bytes_;
 }
 
@@ -193,52 +219,72 @@ void ShmBackend::run(Stage stage, Counter counter, FunctionRef<void(int64_t roun
 
 void ShmBackend::send_round(int64_t round) {
   if (!sends_to_each()) {
-    const Block b = block(round, rank_, rank_);
+    const Block b = block(round, part_bytes(rank_, rank_));
     put(round, exchanged(rank_, rank_, round), call_->input + b.begin, b.num_bytes);
     return;
   }
   for (int to = 0; to < size_; ++to) {
     if (to == rank_) continue;
-    const Block b = block(round, rank_, to);
+    const Block b = block(round, part_bytes(rank_, to));
     if (b.num_bytes > 0) put(round, exchanged(rank_, to, round), call_->data_to(to) + b.begin, b.num_bytes);
   }
 }
 
-const std::byte* ShmBackend::read_from(int from, int64_t round, const Block& b) const {
-  return from == rank_ ? call_->data_to(rank_) + b.begin : exchanged(from, rank_, round);
-}
-
 void ShmBackend::take_round(int64_t round) {
-  if (is_reduction(call_->kind) && size_ > 1) return reduce_round(round);
+  const auto read_from = [&](int from, int64_t begin) {
+    return from == rank_ ? call_->data_to(rank_) + begin : exchanged(from, rank_, round);
+  };
+  if (is_reduction(call_->kind)) {
+    const Block b = block(round, num_bytes_);
+    for (int from = 0; from < size_; ++from) inputs_[static_cast<size_t>(from)] = read_from(from, b.begin);
+    primitives::reduce(call_->op, call_->dtype, inputs_, b.num_bytes / size_of(call_->dtype), call_->output + b.begin);
+    return;
+  }
   for (int from = 0; from < size_; ++from) {
     if (!call_->contributes(from)) continue;
-    const Block b = block(round, from, rank_);
-    if (b.num_bytes > 0) copy_bytes(call_->data_from(from) + b.begin, read_from(from, round, b), b.num_bytes);
+    const Block b = block(round, part_bytes(from, rank_));
+    if (b.num_bytes > 0) copy_bytes(call_->data_from(from) + b.begin, read_from(from, b.begin), b.num_bytes);
   }
 }
 
-void ShmBackend::reduce_round(int64_t round) {
-  const Block b = block(round, rank_, rank_);
-  for (int from = 0; from < size_; ++from) inputs_[static_cast<size_t>(from)] = read_from(from, round, b);
-  // Results that are sent on are reduced in tiles that are then still in the L1 cache.
-  const int64_t tile_bytes = path_ == Path::kTwoShot ? 8 << 10 : b.num_bytes;
-  for (int64_t done = 0; done < b.num_bytes; done += tile_bytes) {
-    const int64_t num_bytes = std::min(tile_bytes, b.num_bytes - done);
-    std::byte* out = call_->output + b.begin + done;
-    primitives::reduce(call_->op, call_->dtype, inputs_, num_bytes / size_of(call_->dtype), out);
-    if (path_ == Path::kTwoShot) put(round, results(rank_, round) + done, out, num_bytes);
-    for (const std::byte*& input : inputs_) input += num_bytes;
-  }
+// --- two-shot all_reduce ---
+
+std::byte* ShmBackend::staging(int rank, int64_t round, int reducer) const {
+  return segment(rank) + layout_.staging + ((round % tuning_.slots) * size_ + reducer) * block_bytes_;
 }
 
 std::byte* ShmBackend::results(int rank, int64_t round) const {
   return segment(rank) + layout_.results + (round % tuning_.slots) * block_bytes_;
 }
 
+void ShmBackend::stage(int64_t round) {
+  for (int reducer = 0; reducer < size_; ++reducer) {
+    if (reducer == rank_) continue;
+    const Block b = block(round * size_ + reducer, num_bytes_);
+    put(round, staging(rank_, round, reducer), call_->input + b.begin, b.num_bytes);
+  }
+}
+
+void ShmBackend::reduce_round(int64_t round) {
+  const Block b = block(round * size_ + rank_, num_bytes_);
+  for (int rank = 0; rank < size_; ++rank) {
+    inputs_[static_cast<size_t>(rank)] = rank == rank_ ? call_->input + b.begin : staging(rank, round, rank_);
+  }
+  // Reduces in tiles that are still in the L1 cache when they are sent.
+  constexpr int64_t kTileBytes = 8 << 10;
+  for (int64_t done = 0; done < b.num_bytes; done += kTileBytes) {
+    const int64_t num_bytes = std::min(kTileBytes, b.num_bytes - done);
+    std::byte* out = call_->output + b.begin + done;
+    primitives::reduce(call_->op, call_->dtype, inputs_, num_bytes / size_of(call_->dtype), out);
+    put(round, results(rank_, round) + done, out, num_bytes);
+    for (const std::byte*& input : inputs_) input += num_bytes;
+  }
+}
+
 void ShmBackend::copy_results(int64_t round) {
   for (int rank = 0; rank < size_; ++rank) {
     if (rank == rank_) continue;
-    const Block b = block(round, rank_, rank);
+    const Block b = block(round * size_ + rank, num_bytes_);
     copy_bytes(call_->output + b.begin, results(rank, round), b.num_bytes);
   }
 }
