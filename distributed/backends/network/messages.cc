@@ -33,7 +33,8 @@ std::string describe(const MessageFrame& frame, bool sends, int shown_peer) {
   return describe_call(frame, sends, shown_peer, frame.shape, frame.name, frame.file, frame.line);
 }
 
-/// The message with that id in a list of messages to or from `rank`, which has sent a frame of it.
+/// Finds the message with this id in a list of messages to or from `rank`. Throws if there is none: `rank` has sent an
+/// invalid frame.
 template <class List>
 auto find_id(const ProcessGroupOptions& options, int rank, List& list, uint64_t id) {
   const auto found = std::find_if(list.begin(), list.end(), [&](const auto& entry) { return entry.id == id; });
