@@ -71,6 +71,8 @@ class TANDEM_API Store {
   /// must not call the store. Removing the handle waits for a running f, so the caller must not hold a lock that f
   /// acquires.
   virtual HookHandle on_failure(std::function<void(int rank, const std::string& reason)> f) = 0;
+  /// Whether the host of the store has not answered for so long that it may be lost. Does not wait.
+  virtual bool is_silent() const { return false; }
 };
 
 /// A store for ranks that are threads of one process. Detects only reported failures (leave, announce_failure).

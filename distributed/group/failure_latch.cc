@@ -5,6 +5,7 @@
 
 #include <tandem/base/error.h>
 #include <tandem/distributed/rendezvous/failure_board.h>
+#include <tandem/distributed/rendezvous/socket.h>
 #include <tandem/distributed/rendezvous/wire.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
@@ -158,6 +159,10 @@ std::optional<Failure> still_needed(const Waiting& operation, const FailureLatch
     again = std::min(again, time);
     return true;
   };
+  /// How long a rank that left may have had a reason that is not known here, for example the loss of the store's host.
+  const auto reason_time = [&] {
+    return options.store != nullptr && options.store->is_silent() ? kLostAfter : kReasonTime;
+  };
   /// Whether data that the rank sent may still arrive.
   const auto may_send = [&](int rank) { return backend.do_peer_end(rank) == nullptr && !backend.do_drain(rank); };
 
@@ -181,7 +186,10 @@ std::optional<Failure> still_needed(const Waiting& operation, const FailureLatch
     if (link == nullptr && may_send(rank) && (end->has_left || waits_until(end->when + backend.arrival_time())))
       continue;
     if (known.failure) return known.failure;
-    if (!end && link->has_left && (known.store || waits_until(link->when + kReasonTime))) continue;
+    if (!end && link->has_left) {
+      if (const auto cause = known.cause(options)) return cause;
+      if (waits_until(link->when + reason_time())) continue;
+    }
     const std::pair order(end ? end->has_left : link->has_left, end ? end->when : link->when);
     if (found && found_order <= order) continue;
     found = Failure{job_rank(options, rank), end ? end->reason : link->why};

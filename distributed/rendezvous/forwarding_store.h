@@ -37,6 +37,7 @@ class ForwardingStore : public Store {
   HookHandle on_failure(std::function<void(int rank, const std::string& reason)> f) override {
     return store_->on_failure(std::move(f));
   }
+  bool is_silent() const override { return store_->is_silent(); }
   /// Called when another rank deletes all keys that begin with `prefix` (see GroupStore).
   virtual void forget(const std::string& prefix) { forget_keys(store_.get(), prefix); }
   static void forget_keys(Store* store, const std::string& prefix) {

@@ -208,6 +208,13 @@ bool is_delivered(int fd) {
   return ioctl(fd, SIOCOUTQ, &waiting) != 0 || waiting == 0;
 }
 
+std::chrono::milliseconds silence(int fd) {
+  tcp_info info = {};
+  socklen_t size = sizeof(info);
+  getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size);
+  return std::chrono::milliseconds(info.tcpi_last_ack_recv);
+}
+
 bool SilenceWatch::is_lost(int fd) {
   tcp_info info = {};
   socklen_t size = sizeof(info);

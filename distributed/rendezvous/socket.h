@@ -57,6 +57,9 @@ TANDEM_API void tune_connection(int fd);
 /// Whether the peer's machine has received all sent data.
 TANDEM_API bool is_delivered(int fd);
 
+/// Time since the last answer of the peer's machine. On an idle connection it answers every four seconds.
+TANDEM_API std::chrono::milliseconds silence(int fd);
+
 /// Detects a peer whose machine was lost while sent data was unacknowledged. A program that does not read for long, for
 /// example in a debugger, counts as alive, because its machine still answers.
 class TANDEM_API SilenceWatch {

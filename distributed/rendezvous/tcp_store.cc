@@ -340,6 +340,8 @@ HookHandle TcpStore::on_failure(std::function<void(int rank, const std::string& 
   return failures_.on_failure(std::move(f));
 }
 
+bool TcpStore::is_silent() const { return silence(fd_.get()) >= std::chrono::seconds(5); }
+
 void TcpStore::leave() {
   try {
     uint32_t id = 0;

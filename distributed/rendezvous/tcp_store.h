@@ -57,6 +57,7 @@ class TANDEM_API TcpStore final : public Store {
   bool delete_key(const std::string& key) override;
   void announce_failure(int rank, const std::string& reason) override;
   HookHandle on_failure(std::function<void(int rank, const std::string& reason)> f) override;
+  bool is_silent() const override;
 
   /// Sends a goodbye and disconnects. The other ranks are notified that this rank left the job. Waiting and later calls
   /// on this object fail.

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include <tandem/distributed/group/failure_latch.h>
+#include <tandem/distributed/rendezvous/forwarding_store.h>
+#include <tandem/distributed/rendezvous/socket.h>
 #include <tandem/distributed/store.h>
 #include <tandem/tests/distributed/idle_backend.h>
 
@@ -158,6 +160,40 @@ TEST(StillNeeded, MessageOfFirstFailedRankMayArrive) {
   EXPECT_FALSE(still_needed({0, needs}, known, backend, options, known.failed_at, again));
   EXPECT_EQ(again, known.failed_at + backend.arrival_time());
   EXPECT_TRUE(still_needed({0, needs}, known, backend, options, again, again));
+}
+
+TEST(StillNeeded, ReasonOfARankThatLeftMayComeFromASilentStore) {
+  class SilentStore final : public ForwardingStore {
+   public:
+    SilentStore() : ForwardingStore(make_memory_store()) {}
+    bool is_silent() const override { return true; }
+  };
+  const ProcessGroupOptions options{std::make_shared<SilentStore>(), 0, 4};
+  PeerBackend backend;
+  const Clock::time_point begin = Clock::now();
+  backend.link = {true, kGoodbye, begin};
+  FailureLatch::Known known;
+  known.ended.resize(4);
+  const auto fails_after = [&](milliseconds after) {
+    Clock::time_point again = Clock::time_point::max();
+    return still_needed({5, [](int) { return true; }}, known, backend, options, begin + after, again).has_value();
+  };
+  EXPECT_FALSE(fails_after(kLostAfter - milliseconds(1)));
+  EXPECT_TRUE(fails_after(kLostAfter));
+}
+
+TEST(StillNeeded, RankThatLeftIsNotTheReasonIfAnotherOneHasDied) {
+  const ProcessGroupOptions options{nullptr, 0, 4};
+  PeerBackend backend;
+  const Clock::time_point now = Clock::now();
+  backend.link = {true, kGoodbye, now};
+  FailureLatch::Known known;
+  known.ended.resize(4);
+  known.ended[1] = {kDied, false, now};
+  Clock::time_point again = Clock::time_point::max();
+  const auto failure = still_needed({5, [](int rank) { return rank == 2; }}, known, backend, options, now, again);
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->culprit, 1);
 }
 
 TEST(StillNeeded, EarliestDeathComesBeforeRanksThatLeft) {
