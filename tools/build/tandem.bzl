@@ -19,6 +19,10 @@ COPTS = [
 # Flags of tests, which take longer to compile than to run.
 TEST_COPTS = COPTS + ["-O0", "-U_FORTIFY_SOURCE"]
 
+# The compiler does not vectorize square roots that set errno. The macro says the same to headers; precompiled headers of
+# other flags cannot have it.
+NO_MATH_ERRNO = ["-fno-math-errno", "-U__NO_MATH_ERRNO__"]
+
 # Precompiled headers, which save a third of the time to compile. Only this workspace uses them (.bazelrc): others
 # compile the library from the text of the headers.
 def _precompiled(values):
@@ -104,9 +108,10 @@ def _cuda(name, srcs, headers, copts, cuda_deps):
     objects = {"emulated": [], "toolkit": []}
     libraries = {"emulated": ["@tandem//tests/cuda_emulation"], "toolkit": ["@cuda_toolkit//:cudart"] + cuda_deps}
     if host:
-        deps = headers + CUDA_HEADERS + _with_cuda([], cuda_deps)
-        define = ["-DTANDEM_WITH_CUDA"]
-        host_objects = _objects(name + "_cuda_host", host, COPTS + define + copts, deps, linkstatic = False, **_PRIVATE)
+        pch, pch_deps = _pch()
+        deps = headers + CUDA_HEADERS + _with_cuda([], cuda_deps) + pch_deps
+        flags = COPTS + pch + ["-DTANDEM_WITH_CUDA"] + copts
+        host_objects = _objects(name + "_cuda_host", host, flags, deps, linkstatic = False, **_PRIVATE)
         for choice in objects:
             objects[choice].append(host_objects)
     if kernels:
@@ -132,9 +137,9 @@ def _cuda(name, srcs, headers, copts, cuda_deps):
             name = name + "_cuda_emulated",
             srcs = wrappers,
             textual_hdrs = kernels,
-            copts = COPTS + ["-DTANDEM_WITH_CUDA", "-Wno-unknown-pragmas"] + EMULATED_CUDA_COPTS,
+            copts = COPTS + _precompiled(["-include", "emulated_pch.h"]) + ["-DTANDEM_WITH_CUDA", "-Wno-unknown-pragmas"] + EMULATED_CUDA_COPTS,
             linkstatic = True,
-            deps = headers + ["@tandem//tests/cuda_emulation"],
+            deps = headers + ["@tandem//tests/cuda_emulation"] + _precompiled(["@tandem//tools/build:emulated_pch"]),
             **_PRIVATE
         )
         libraries["emulated"].append(":%s_cuda_emulated" % name)
@@ -145,9 +150,12 @@ def _cuda(name, srcs, headers, copts, cuda_deps):
     )
     return _with_cuda(**objects), [":%s_cuda_libraries" % name]
 
-def _pch():
-    """Flags and dependencies for a library's precompiled headers. Libraries in tests/ are compiled without optimization, unlike std_pch."""
-    return ([], []) if native.package_name().startswith("tests") else (_STD_PCH, _STD_PCH_DEPS)
+def _pch(testonly = False):
+    """Flags and dependencies for precompiled headers. Files of tests/ are compiled without optimization, unlike std_pch."""
+    package = native.package_name()
+    if package.startswith("tests/") and package != "tests/cuda_emulation":
+        return (GTEST_PCH, GTEST_PCH_DEPS) if testonly else ([], [])
+    return (_STD_PCH, _STD_PCH_DEPS)
 
 def tandem_cc_library(
         name,
@@ -197,6 +205,7 @@ def tandem_cc_library(
             args = ["$(locations :%s_archive)" % name],
             data = [":%s_archive" % name],
         )
+    pch, pch_deps = _pch(kwargs.get("testonly"))
     headers = deps
     if hdrs or cuda_hdrs:
         linked_headers(
@@ -212,13 +221,11 @@ def tandem_cc_library(
         objects, libraries = _cuda(name, cuda_srcs, headers, copts, cuda_deps)
         portable = [s for s in srcs if s.endswith("_cpu.cc") or not calls_kernels]
         if portable:  # does not depend on TANDEM_WITH_CUDA, so all configurations share the objects
-            pch, pch_deps = _pch()
             objects = objects + [_objects(name + "_portable", portable, COPTS + pch + copts, headers + pch_deps, **_PRIVATE)]
         srcs = [s for s in srcs if s not in portable] + _with_cuda([], [], no_cuda_srcs) + objects
         deps = deps + _with_cuda(libraries, libraries)
         define = ["-DTANDEM_WITH_CUDA"]
         copts = _with_cuda(define, define) + copts
-    pch, pch_deps = _pch()
     native.cc_library(
         name = name,
         srcs = srcs,
@@ -290,7 +297,7 @@ def tandem_cc_test(name, srcs = None, deps = [], copts = [], size = "small", mai
         **kwargs
     )
 
-def tandem_cc_binary(name, visibility = ["//:__subpackages__"], srcs = None, copts = [], **kwargs):
+def tandem_cc_binary(name, visibility = ["//:__subpackages__"], srcs = None, copts = [], deps = [], **kwargs):
     """A program.
 
     Args:
@@ -298,13 +305,16 @@ def tandem_cc_binary(name, visibility = ["//:__subpackages__"], srcs = None, cop
       visibility: packages that may depend on it
       srcs: default [<name>.cc]
       copts: flags after COPTS
+      deps: direct dependencies
       **kwargs: as for cc_binary
     """
+    pch, pch_deps = _pch(kwargs.get("testonly"))
     native.cc_binary(
         name = name,
         srcs = srcs if srcs != None else [name + ".cc"],
-        copts = COPTS + copts,
+        copts = COPTS + pch + copts,
         linkstatic = True,
         visibility = visibility,
+        deps = deps + pch_deps,
         **kwargs
     )
