@@ -7,6 +7,9 @@ namespace tandem { inline namespace v0 {
 
 /// Whether the CPU has AVX-512 and TANDEM_CPU_CAPABILITY does not forbid it. Throws ValueError for unknown values.
 bool has_avx512();
+/// Whether the CPU has AVX512_BF16, dot products of bfloat16, and TANDEM_CPU_CAPABILITY does not forbid it. Throws as
+/// has_avx512.
+bool has_avx512_bf16();
 
 #ifdef __clang__  // has no prefer-vector-width
 #define TANDEM_AVX512 "avx512f,avx512bw,avx512dq,avx512vl"

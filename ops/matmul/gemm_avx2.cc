@@ -4,6 +4,7 @@
 namespace tandem { inline namespace v0 { namespace {
 
 struct V {
+  using Element = float;
   using Vector = __m256;
   static constexpr int kLanes = 8;
   static constexpr int kRows = 6;
@@ -19,6 +20,7 @@ struct V {
   static Vector load_some(const float* p, long n) { return _mm256_maskload_ps(p, first(n)); }
   static void store_some(float* p, Vector value, long n) { _mm256_maskstore_ps(p, first(n), value); }
   static Vector fma(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }
+  static Vector dot(Vector a, Vector b, Vector sum) { return fma(a, b, sum); }
   static Vector multiply(Vector a, Vector b) { return _mm256_mul_ps(a, b); }
   static Vector add(Vector a, Vector b) { return _mm256_add_ps(a, b); }
   /// Keeps NaN: the instruction returns its second operand if one is NaN.

@@ -5,6 +5,9 @@
 // x kColumns of left @ right; the caller chooses which operand is left, so a product may be computed transposed. The
 // right side is *packed*: its columns are divided into panels of kColumns, each stored as k rows, padded with zeros.
 // The left side is read in place if k is its contiguous dimension; otherwise it is packed as panels of k times kRows.
+//
+// Micro-kernels for bfloat16 multiply *words* of 4 bytes, the elements of two neighbouring k, and sum in float32. A
+// panel of them has (k + 1) / 2 rows of words; the second element of the last word is 0 if k is odd.
 #pragma once
 
 namespace tandem { inline namespace v0 {
@@ -14,6 +17,8 @@ namespace tandem { inline namespace v0 {
 ///
 /// If left_rows is not null, both sides consist of `segments` segments of k each: row i of segment s of left begins at
 /// left_rows[s * kRows + i], segment s of right at right + segment_offsets[s]. left is not used.
+///
+/// T is float for bfloat16 too: pointers are to words; left may have any alignment. k and left_stride count elements.
 template <class T>
 struct GemmTile {
   long rows;     ///< at most the instruction set's kRows
@@ -36,8 +41,8 @@ struct GemmTile {
   long segments;
 };
 
-/// The micro-kernels of an instruction set.
-template <class T>
+/// The micro-kernels of an instruction set, for elements of type Element.
+template <class T, class Element = T>
 struct TileKernels {
   const char* name;
   long rows;     ///< kRows of a tile and of a packed left panel
@@ -45,18 +50,27 @@ struct TileKernels {
   void (*tile)(const GemmTile<T>& tile);
   /// panel[l][j] = source[l * k_stride + j * column_stride] for j < columns, then zeros up to a multiple of 16, at
   /// least 16. The rest, which no tile of so few columns reads, is not written. One stride is 1.
-  void (*pack_right)(const T* source, long k, long columns, long k_stride, long column_stride, T* panel);
+  void (*pack_right)(const Element* source, long k, long columns, long k_stride, long column_stride, T* panel);
   /// panel[l][i] = source[l * k_stride + i] for i < rows, else 0.
-  void (*pack_left)(const T* source, long k, long rows, long k_stride, T* panel);
+  void (*pack_left)(const Element* source, long k, long rows, long k_stride, T* panel);
 };
 
-struct GemmKernels : TileKernels<float> {
+template <class Element>
+struct GemmKernelsFor : TileKernels<float, Element> {
   /// Stores a block of several tiles transposed: out[j * out_leading + i] = f(values[i * stride + j] + beta * out) for
   /// the block's rows i and columns j, where f is that of GemmTile. The block's other members are not used.
   void (*store_transposed)(const GemmTile<float>& block, const float* values, long stride);
 };
+using GemmKernels = GemmKernelsFor<float>;
+
+struct BFloat16;
+struct Bf16GemmKernels : GemmKernelsFor<BFloat16> {
+  /// Stores a block of at most 48 rows in `out`, transposed if the block is, rounded after f.
+  void (*store_rounded)(const GemmTile<float>& block, const float* values, long stride, BFloat16* out);
+};
 
 extern const GemmKernels kGemmAvx2;
 extern const GemmKernels kGemmAvx512;
+extern const Bf16GemmKernels kGemmAvx512Bf16;
 
 }}  // namespace tandem::v0

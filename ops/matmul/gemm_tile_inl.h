@@ -1,8 +1,8 @@
 // Implementation of gemm_tile.h. A file for an instruction set includes it after defining, in its anonymous namespace,
-// struct V: Vector, kLanes, kRows, kVectors, zero(), broadcast(float), load(const float*), store(float*, Vector),
-// load_some(const float*, n), store_some(float*, Vector, n), fma(a, b, c), multiply, add, positive(Vector) (negative ->
-// 0). Everything here is in an anonymous namespace, so that the linker cannot use code for wider instructions
-// elsewhere.
+// struct V: Element, Vector, kLanes, kRows, kVectors, zero(), broadcast(float), load(const float*), store(float*,
+// Vector), load_some(const float*, n), store_some(float*, Vector, n), dot(a, b, c) of words, fma(a, b, c), multiply,
+// add, positive(Vector) (negative -> 0). Everything here is in an anonymous namespace, so that the linker cannot use
+// code for wider instructions elsewhere.
 #pragma once
 
 #include <tandem/ops/matmul/gemm_tile.h>
@@ -13,15 +13,15 @@ constexpr int kColumns = V::kVectors * V::kLanes;
 
 /// Consecutive floats at any address.
 typedef float Two __attribute__((vector_size(8), aligned(4), may_alias));
-typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
+typedef float Four __attribute__((vector_size(16), aligned(1), may_alias));  // also words of bfloat16
 typedef float Eight __attribute__((vector_size(32), aligned(4), may_alias));
 
-/// The columns of a 4 x 4 block whose rows are `stride` elements apart.
+/// The columns of a 4 x 4 block whose rows are `stride` bytes apart.
 struct Columns4 {
   Four at[4];
 };
-inline Columns4 transpose4(const float* in, long stride) {
-  auto row = [&](long i) { return *reinterpret_cast<const Four*>(in + i * stride); };
+inline Columns4 transpose4(const void* in, long stride) {
+  auto row = [&](long i) { return *reinterpret_cast<const Four*>(static_cast<const char*>(in) + i * stride); };
   const Four a = row(0), b = row(1), c = row(2), d = row(3);
   const Four ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
   const Four cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
@@ -36,68 +36,82 @@ struct Sums {
   V::Vector at[R][C];
 };
 
-template <int R, int C, bool kPacked>
+constexpr long kPair = sizeof(float) / sizeof(V::Element);  // elements of a word, neighbours along k
+
+/// The broadcast words of a tile's rows, one k after the other. last(r) is the last word, if half of it is used.
+struct PackedLeft {
+  const float* at;
+  long stride;
+  V::Vector operator()(int r) const { return V::broadcast(at[r]); }
+  V::Vector last(int r) const { return V::broadcast(at[r]); }
+  void next() { at += stride; }
+};
+
+/// Rows whose words are adjacent. kTogether rows share a pointer: their addresses are p, p + stride, p + 2 * stride.
+template <int R, int kTogether>
+struct LeftRows {
+  static constexpr int kPointers = (R + kTogether - 1) / kTogether;
+  const char* at[kPointers];
+  long stride;  // bytes
+
+  template <class T>
+  T read(int r) const {
+    T value;
+    __builtin_memcpy(&value, at[r / kTogether] + (r % kTogether) * stride, sizeof(T));
+    return value;
+  }
+  V::Vector operator()(int r) const { return V::broadcast(read<float>(r)); }
+  V::Vector last(int r) const {
+    const unsigned word = read<unsigned short>(r);
+    float value;
+    __builtin_memcpy(&value, &word, sizeof(value));
+    return V::broadcast(value);
+  }
+  void next() {
+    for (int p = 0; p < kPointers; ++p) at[p] += sizeof(float);
+  }
+};
+
+/// sums += left * right, over k elements.
+template <int R, int C, class Left>
+inline __attribute__((always_inline)) void add_products(Sums<R, C>& sums, long k, Left left, const float* right,
+                                                        long right_stride) {
+  const auto add = [&](auto value) __attribute__((always_inline)) {
+    typename V::Vector columns[C];
+    for (int c = 0; c < C; ++c) columns[c] = V::load(right + c * V::kLanes);
+    for (int r = 0; r < R; ++r) {
+      const typename V::Vector factor = value(r);
+      for (int c = 0; c < C; ++c) sums.at[r][c] = V::dot(factor, columns[c], sums.at[r][c]);
+    }
+  };
+  for (long l = 0; l < k / kPair; ++l) {
+    add([&](int r) { return left(r); });
+    left.next();
+    right += right_stride;
+  }
+  if (k % kPair != 0) add([&](int r) { return left.last(r); });
+}
+
+template <int R, int C>
 inline __attribute__((always_inline)) Sums<R, C> multiply_tile(const GemmTile<float>& t) {
   Sums<R, C> sums;
   for (int r = 0; r < R; ++r) {
     for (int c = 0; c < C; ++c) sums.at[r][c] = V::zero();
   }
-  const float* right = t.right;
-  const long right_stride = t.right_stride;
-  if constexpr (kPacked) {
-    const float* left = t.left;
-    const long left_stride = t.left_k_stride != 0 ? t.left_k_stride : V::kRows;
-    for (long l = 0; l < t.k; ++l) {
-      typename V::Vector columns[C];
-      for (int c = 0; c < C; ++c) columns[c] = V::load(right + c * V::kLanes);
-      for (int r = 0; r < R; ++r) {
-        const typename V::Vector value = V::broadcast(left[r]);
-        for (int c = 0; c < C; ++c) sums.at[r][c] = V::fma(value, columns[c], sums.at[r][c]);
-      }
-      left += left_stride;
-      right += right_stride;
+  if (t.left_rows != nullptr) {
+    const float* const* rows = t.left_rows;
+    for (long s = 0; s < t.segments; ++s, rows += V::kRows) {
+      LeftRows<R, 1> left{{}, 0};
+      for (int r = 0; r < R; ++r) left.at[r] = reinterpret_cast<const char*>(rows[r]);
+      add_products(sums, t.k, left, t.right + t.segment_offsets[s], t.right_stride);
     }
+  } else if (t.left_stride == 0) {
+    add_products(sums, t.k, PackedLeft{t.left, t.left_k_stride != 0 ? t.left_k_stride : V::kRows}, t.right,
+                 t.right_stride);
   } else {
-    // Three rows share a pointer: their addresses are p, p + stride, p + 2 * stride.
-    constexpr int kPointers = (R + 2) / 3;
-    const float* left[kPointers];
-    for (int p = 0; p < kPointers; ++p) left[p] = t.left + 3 * p * t.left_stride;
-    const long stride = t.left_stride;
-    for (long l = 0; l < t.k; ++l) {
-      typename V::Vector columns[C];
-      for (int c = 0; c < C; ++c) columns[c] = V::load(right + c * V::kLanes);
-      for (int r = 0; r < R; ++r) {
-        const typename V::Vector value = V::broadcast(left[r / 3][(r % 3) * stride]);
-        for (int c = 0; c < C; ++c) sums.at[r][c] = V::fma(value, columns[c], sums.at[r][c]);
-      }
-      for (int p = 0; p < kPointers; ++p) ++left[p];
-      right += right_stride;
-    }
-  }
-  return sums;
-}
-
-/// multiply_tile of segments.
-template <int R, int C>
-inline __attribute__((always_inline)) Sums<R, C> multiply_segments(const GemmTile<float>& t) {
-  Sums<R, C> sums;
-  for (int r = 0; r < R; ++r) {
-    for (int c = 0; c < C; ++c) sums.at[r][c] = V::zero();
-  }
-  const float* const* rows = t.left_rows;
-  for (long s = 0; s < t.segments; ++s, rows += V::kRows) {
-    const float* left[R];
-    for (int r = 0; r < R; ++r) left[r] = rows[r];
-    const float* right = t.right + t.segment_offsets[s];
-    for (long l = 0; l < t.k; ++l) {
-      typename V::Vector columns[C];
-      for (int c = 0; c < C; ++c) columns[c] = V::load(right + c * V::kLanes);
-      for (int r = 0; r < R; ++r) {
-        const typename V::Vector value = V::broadcast(left[r][l]);
-        for (int c = 0; c < C; ++c) sums.at[r][c] = V::fma(value, columns[c], sums.at[r][c]);
-      }
-      right += t.right_stride;
-    }
+    LeftRows<R, 3> left{{}, t.left_stride * static_cast<long>(sizeof(V::Element))};
+    for (int p = 0; p < left.kPointers; ++p) left.at[p] = reinterpret_cast<const char*>(t.left) + 3 * p * left.stride;
+    add_products(sums, t.k, left, t.right, t.right_stride);
   }
   return sums;
 }
@@ -123,7 +137,7 @@ void store_transposed(const GemmTile<float>& t, const float* values, long stride
     float* const out = t.out + j * t.out_leading;
     long r = 0;
     for (; r + 4 <= rows; r += 4) {
-      const Columns4 columns = transpose4(values + r * stride + j, stride);
+      const Columns4 columns = transpose4(values + r * stride + j, stride * static_cast<long>(sizeof(float)));
       for (int i = 0; i < 4; ++i) finish(t, columns.at[i], r, out + i * t.out_leading + r);
     }
     for (; r + 2 <= rows; r += 2) {
@@ -175,9 +189,7 @@ void solve_tile(const GemmTile<float>& t) {
       for (int c = 0; c < C * V::kLanes; c += 16) __builtin_prefetch(t.out + r * t.out_leading + c, 1);
     }
   }
-  store_tile<R, C>(t, t.left_rows != nullptr ? multiply_segments<R, C>(t)
-                      : t.left_stride == 0   ? multiply_tile<R, C, true>(t)
-                                             : multiply_tile<R, C, false>(t));
+  store_tile<R, C>(t, multiply_tile<R, C>(t));
 }
 
 template <int R, int C>
@@ -198,49 +210,62 @@ void solve_rows(const GemmTile<float>& t) {
 
 void solve(const GemmTile<float>& t) { solve_rows<V::kRows>(t); }
 
-void pack_right(const float* source, long k, long columns, long k_stride, long column_stride, float* panel) {
-  const long padded = columns <= 16 ? 16 : (columns + 15) / 16 * 16;
-  if (column_stride == 1) {
-    if (columns == kColumns) {
-      for (long l = 0; l < k; ++l) {
-        for (int c = 0; c < V::kVectors; ++c) {
-          V::store(panel + l * kColumns + c * V::kLanes, V::load(source + l * k_stride + c * V::kLanes));
-        }
-      }
-      return;
-    }
-    for (long l = 0; l < k; ++l) {
-      for (long j = 0; j < padded; j += V::kLanes) {
-        const float* from = source + l * k_stride + j;
-        const long n = columns - j;
-        V::store(panel + l * kColumns + j, n >= V::kLanes ? V::load(from) : n > 0 ? V::load_some(from, n) : V::zero());
-      }
-    }
-    return;
-  }
-  // Sixteen values of k at a time for all columns, so that each cache line of source and panel is loaded once.
+/// The columns of a panel that are written for `columns` columns.
+long padded_columns(long columns) { return columns <= 16 ? 16 : (columns + 15) / 16 * 16; }
+
+/// panel[l][j] = word l of column j; the words of a column are adjacent.
+void pack_columns(const void* source, long words, long columns, long column_bytes, float* panel) {
+  const auto from = [=](long l, long j) {
+    return static_cast<const char*>(source) + j * column_bytes + l * static_cast<long>(sizeof(float));
+  };
+  const auto copy = [&](long l, long j) { __builtin_memcpy(panel + l * kColumns + j, from(l, j), sizeof(float)); };
+  // Sixteen words at a time for all columns, so that each cache line of source and panel is loaded once.
   constexpr long kTogether = 16;
-  for (long begin = 0; begin < k; begin += kTogether) {
-    const long end = begin + kTogether < k ? begin + kTogether : k;
+  for (long begin = 0; begin < words; begin += kTogether) {
+    const long end = begin + kTogether < words ? begin + kTogether : words;
     long j = 0;
     for (; j + 4 <= columns; j += 4) {
-      const float* from = source + j * column_stride;
       long l = begin;
       for (; l + 4 <= end; l += 4) {
-        const Columns4 block = transpose4(from + l, column_stride);
+        const Columns4 block = transpose4(from(l, j), column_bytes);
         for (long i = 0; i < 4; ++i) *reinterpret_cast<Four*>(panel + (l + i) * kColumns + j) = block.at[i];
       }
       for (; l < end; ++l) {
-        for (long i = 0; i < 4; ++i) panel[l * kColumns + j + i] = from[i * column_stride + l];
+        for (long i = 0; i < 4; ++i) copy(l, j + i);
       }
     }
-    for (; j < padded; ++j) {
-      for (long l = begin; l < end; ++l) panel[l * kColumns + j] = j < columns ? source[j * column_stride + l] : 0;
+    for (; j < columns; ++j) {
+      for (long l = begin; l < end; ++l) copy(l, j);
+    }
+    for (; j < padded_columns(columns); ++j) {
+      for (long l = begin; l < end; ++l) panel[l * kColumns + j] = 0;
     }
   }
 }
 
-void pack_left(const float* source, long k, long rows, long k_stride, float* panel) {
+[[maybe_unused]] void pack_right(const float* source, long k, long columns, long k_stride, long column_stride,
+                                 float* panel) {
+  if (column_stride != 1) {
+    return pack_columns(source, k, columns, column_stride * static_cast<long>(sizeof(float)), panel);
+  }
+  if (columns == kColumns) {
+    for (long l = 0; l < k; ++l) {
+      for (int c = 0; c < V::kVectors; ++c) {
+        V::store(panel + l * kColumns + c * V::kLanes, V::load(source + l * k_stride + c * V::kLanes));
+      }
+    }
+    return;
+  }
+  for (long l = 0; l < k; ++l) {
+    for (long j = 0; j < padded_columns(columns); j += V::kLanes) {
+      const float* from = source + l * k_stride + j;
+      const long n = columns - j;
+      V::store(panel + l * kColumns + j, n >= V::kLanes ? V::load(from) : n > 0 ? V::load_some(from, n) : V::zero());
+    }
+  }
+}
+
+[[maybe_unused]] void pack_left(const float* source, long k, long rows, long k_stride, float* panel) {
   if (rows == V::kRows) {
     // Copies eight values at a time; the next copy overwrites the excess. The last row is copied exactly.
     static_assert(V::kRows <= 8);

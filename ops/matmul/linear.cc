@@ -18,8 +18,15 @@ using namespace ops;
 
 namespace {
 
-/// The operands of a linear layer under autocast. Casts are recorded, except those of float32 parameters on GPUs: there
-/// the node has the parameters themselves as inputs, and writes their gradients in float32 into their slots.
+/// Whether products of the autocast dtype have float32 results on `device`.
+bool has_float32_gradients(Device device) {
+  return !device.is_cpu() ||
+         (dtype_for(CastPolicy::kLowPrecision, kFloat32) == kBFloat16 && is_available(GemmAlgorithm::kAvx512Bf16));
+}
+
+/// The operands of a linear layer under autocast. Casts are recorded, except those of float32 parameters if products
+/// have float32 results: then the node has the parameters themselves as inputs, and writes their gradients in float32
+/// into their slots.
 struct LinearOperands {
   Tensor x;
   Tensor weight, bias;          ///< inputs of the node
@@ -28,7 +35,7 @@ struct LinearOperands {
   LinearOperands(const Tensor& x_argument, const Tensor& weight_argument, const Tensor& bias_argument)
       : x(x_argument), weight(weight_argument), bias(bias_argument) {
     const auto is_float32 = [](const Tensor& tensor) { return tensor.defined() && tensor.dtype() == kFloat32; };
-    if (is_float32(weight) && !weight.device().is_cpu() && (is_float32(bias) || !bias.defined())) {
+    if (is_float32(weight) && has_float32_gradients(weight.device()) && (is_float32(bias) || !bias.defined())) {
       cast_for(CastPolicy::kLowPrecision, {&x});
       low_weight = weight;
       low_bias = bias;

@@ -31,7 +31,8 @@ void batched_multiply(const KernelContext& context, const Tensor& a, const Tenso
     multiply(context, rows_of(a), matrix(b), alpha, beta, out);
     return;
   }
-  if (is_half(a.dtype()) && a.device().is_cpu()) {
+  if (is_half(a.dtype()) && a.device().is_cpu() &&
+      !has_half_gemm(a.dtype(), a.size(-2), b.size(-1), b.size(-2), /*rounds=*/true)) {
     const Tensor wide = beta == 0 ? empty(out.shape(), {kFloat32, out.device()}) : row_major_copy(out, kFloat32);
     batched_multiply(context, row_major_copy(a, kFloat32), row_major_copy(b, kFloat32), batch, alpha, beta, wide);
     primitives::copy(wide, out);

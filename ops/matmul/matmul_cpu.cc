@@ -19,26 +19,37 @@ namespace tandem { inline namespace v0 {
 namespace {
 
 bool is_swapped(GemmAlgorithm algorithm) {
-  return algorithm == GemmAlgorithm::kAvx2Swapped || algorithm == GemmAlgorithm::kAvx512Swapped;
+  return algorithm == GemmAlgorithm::kAvx2Swapped || algorithm == GemmAlgorithm::kAvx512Swapped ||
+         algorithm == GemmAlgorithm::kAvx512Bf16Swapped;
 }
 
-bool is_avx512(GemmAlgorithm algorithm) { return algorithm >= GemmAlgorithm::kAvx512; }
+bool is_bf16(GemmAlgorithm algorithm) { return algorithm >= GemmAlgorithm::kAvx512Bf16; }
 
-const GemmKernels& kernels_of(GemmAlgorithm algorithm) { return is_avx512(algorithm) ? kGemmAvx512 : kGemmAvx2; }
+constexpr int64_t kSmallProduct = 24 * 24 * 24;
+
+/// Elements of k of a product that is rounded to bfloat16: all are summed in one block.
+constexpr int64_t kMaxRoundedDepth = 8192;
 
 }  // namespace
 
 const char* to_string(GemmAlgorithm algorithm) {
-  constexpr const char* kNames[] = {"direct", "vector", "avx2", "avx2 swapped", "avx512", "avx512 swapped"};
+  constexpr const char* kNames[] = {"direct", "vector",         "avx2",        "avx2 swapped",
+                                    "avx512", "avx512 swapped", "avx512_bf16", "avx512_bf16 swapped"};
   return kNames[static_cast<int>(algorithm)];
 }
 
-bool is_available(GemmAlgorithm algorithm) { return !is_avx512(algorithm) || has_avx512(); }
+bool is_available(GemmAlgorithm algorithm) {
+  return is_bf16(algorithm) ? has_avx512_bf16() : algorithm < GemmAlgorithm::kAvx512 || has_avx512();
+}
 
-GemmAlgorithm gemm_algorithm(int64_t m, int64_t n, int64_t k, bool a_transposed, bool b_transposed) {
-  constexpr int64_t kSmall = 24 * 24 * 24;
-  if (m * n * k <= kSmall) return GemmAlgorithm::kDirect;
-  if (m == 1 && !a_transposed && b_transposed) return GemmAlgorithm::kVector;
+bool has_half_gemm(DType dtype, int64_t m, int64_t n, int64_t k, bool rounds) {
+  return dtype == kBFloat16 && has_avx512_bf16() && m * n * k > kSmallProduct && (!rounds || k <= kMaxRoundedDepth);
+}
+
+GemmAlgorithm gemm_algorithm(int64_t m, int64_t n, int64_t k, bool a_transposed, bool b_transposed, DType dtype) {
+  const bool is_pairs = dtype == kBFloat16;
+  if (m * n * k <= kSmallProduct) return GemmAlgorithm::kDirect;
+  if (m == 1 && !a_transposed && b_transposed && !is_pairs) return GemmAlgorithm::kVector;
   // Swapping the operands avoids packing the weight of x @ weight^T. With few columns, packing the rows of x would cost
   // more; with many rows, packing the weight costs little, and tiles stored without transposition are faster.
   constexpr int64_t kFewColumns = 32, kManyRows = 512;
@@ -46,6 +57,7 @@ GemmAlgorithm gemm_algorithm(int64_t m, int64_t n, int64_t k, bool a_transposed,
   constexpr int64_t kMuchLarger = 4;
   const bool swapped = b_transposed ? !a_transposed && n > kFewColumns && m <= kManyRows
                                     : a_transposed && n > kFewColumns && m >= kMuchLarger * n;
+  if (is_pairs) return swapped ? GemmAlgorithm::kAvx512Bf16Swapped : GemmAlgorithm::kAvx512Bf16;
   // A packed panel is 64 columns wide for AVX-512 and 16 for AVX2: a narrow right side would be mostly padding.
   constexpr int64_t kNarrow = 16;
   if (has_avx512() && (swapped ? m : n) > kNarrow) {
@@ -198,16 +210,30 @@ void vector_gemm(const Problem& p) {
   });
 }
 
-/// The partition of a float32 product for the micro-kernels of an instruction set.
+/// The micro-kernels of an algorithm for elements of type E, float or BFloat16.
+template <class E>
+auto& kernels_of(GemmAlgorithm algorithm) {
+  if constexpr (std::is_same_v<E, BFloat16>) {
+    return kGemmAvx512Bf16;
+  } else {
+    return algorithm >= GemmAlgorithm::kAvx512 ? kGemmAvx512 : kGemmAvx2;
+  }
+}
+
+/// The partition of a product for the micro-kernels of an instruction set.
 ///
-/// k is divided into equal blocks of at most kMaxDepth, the columns of the right side into groups. For each block and
+/// k is divided into equal blocks of at most kMaxWords, the columns of the right side into groups. For each block and
 /// group, the group is packed; then tiles are computed in pieces of rows by columns. Everything depends only on the
 /// sizes.
+template <class E>
 struct TilePlan {
-  static constexpr int64_t kMaxDepth = 1024;
   static constexpr int64_t kGroupFloats = 1 << 18;  ///< a group of columns stays in the L2 cache
+  static constexpr int64_t kPair = sizeof(float) / sizeof(E);
+  static constexpr int64_t kMaxWords = kPair == 1 ? 1024 : kMaxRoundedDepth / kPair;
 
-  const GemmKernels& kernels;
+  static int64_t words(int64_t depth) { return ceil_div(depth, kPair); }
+
+  decltype(kernels_of<E>(GemmAlgorithm())) kernels;
   bool swapped;
   int64_t rows, columns;  ///< of left @ right
   int64_t depth;          ///< of a block of k
@@ -216,13 +242,13 @@ struct TilePlan {
   int64_t left_row_stride, left_k_stride, right_k_stride, right_column_stride;
 
   TilePlan(GemmAlgorithm algorithm, int64_t m, int64_t n, int64_t k, const MatrixOperand& a, const MatrixOperand& b)
-      : kernels(kernels_of(algorithm)),
+      : kernels(kernels_of<E>(algorithm)),
         swapped(is_swapped(algorithm)),
         rows(swapped ? n : m),
         columns(swapped ? m : n) {
-    const int64_t blocks = std::max<int64_t>(1, (k + kMaxDepth - 1) / kMaxDepth);
-    depth = (k + blocks - 1) / blocks;
-    const int64_t panel_floats = std::max<int64_t>(1, depth * kernels.columns);
+    const int64_t blocks = std::max<int64_t>(1, ceil_div(words(k), kMaxWords));
+    depth = ceil_div(words(k), blocks) * kPair;
+    const int64_t panel_floats = std::max<int64_t>(1, words(depth) * kernels.columns);
     group_columns = std::min(round_up(columns, kernels.columns),
                              std::max<int64_t>(1, kGroupFloats / panel_floats) * kernels.columns);
     const int64_t a_row = a.transposed ? 1 : a.leading, a_k = a.transposed ? a.leading : 1;
@@ -234,8 +260,8 @@ struct TilePlan {
     pack_left = left_k_stride != 1;
   }
 
-  int64_t right_floats() const { return depth * group_columns; }
-  int64_t left_floats() const { return pack_left ? depth * round_up(rows, kernels.rows) : 0; }
+  int64_t right_floats() const { return words(depth) * group_columns; }
+  int64_t left_floats() const { return pack_left ? words(depth) * round_up(rows, kernels.rows) : 0; }
 };
 
 /// Calls f(first, past) for ranges of the panels of width `width` that cover `size`, large enough to be worth a thread.
@@ -247,13 +273,15 @@ void for_panels(int64_t size, int64_t width, int64_t depth, F f) {
 
 /// A product by micro-kernels. For each block of k, the left side is packed if necessary; then groups of columns are
 /// packed and multiplied, one after the other, so that a packed group is still in the cache.
+template <class E>
 class TiledGemm {
  public:
   TiledGemm(GemmAlgorithm algorithm, const Problem& p, float* workspace)
       : p_(p),
+        rounds_(std::is_same_v<E, BFloat16> && !p.epilogue.float32_result),
         plan_(algorithm, p.m, p.n, p.k, p.a, p.b),
-        left_(static_cast<const float*>(plan_.swapped ? p.b.data : p.a.data)),
-        right_(static_cast<const float*>(plan_.swapped ? p.a.data : p.b.data)),
+        left_(static_cast<const E*>(plan_.swapped ? p.b.data : p.a.data)),
+        right_(static_cast<const E*>(plan_.swapped ? p.a.data : p.b.data)),
         packed_right_(workspace),
         packed_left_(workspace + plan_.right_floats()) {}
 
@@ -281,7 +309,7 @@ class TiledGemm {
         for (int64_t i = first * width; i < std::min(plan_.rows, past * width); i += width) {
           plan_.kernels.pack_left(left_ + i * plan_.left_row_stride + (begin + l) * plan_.left_k_stride,
                                   std::min(kTogether, depth - l), std::min(width, plan_.rows - i), plan_.left_k_stride,
-                                  packed_left_ + i * depth + l * width);
+                                  packed_left_ + i * plan_.words(depth) + plan_.words(l) * width);
         }
       }
     });
@@ -295,7 +323,7 @@ class TiledGemm {
           plan_.kernels.pack_right(
               right_ + (column + j) * plan_.right_column_stride + (begin + l) * plan_.right_k_stride,
               std::min(together, depth - l), std::min(width, columns - j), plan_.right_k_stride,
-              plan_.right_column_stride, packed_right_ + j * depth + l * width);
+              plan_.right_column_stride, packed_right_ + j * plan_.words(depth) + plan_.words(l) * width);
         }
       }
     });
@@ -306,7 +334,7 @@ class TiledGemm {
     // A piece is 48 rows by as many panels of columns as give about 2^22 multiplications.
     constexpr int64_t kPieceWork = int64_t{1} << 22;
     const int64_t width = plan_.kernels.columns;
-    const int64_t piece_columns = width * std::max<int64_t>(1, kPieceWork / (kPieceRows * depth * width));
+    const int64_t piece_columns = width * std::max<int64_t>(1, kPieceWork / (kPieceRows * plan_.words(depth) * width));
     const int64_t row_pieces = (plan_.rows + kPieceRows - 1) / kPieceRows;
     const int64_t column_pieces = (columns + piece_columns - 1) / piece_columns;
     // The inner loop runs over the smaller side, so that the piece of the larger side stays in the cache.
@@ -319,7 +347,7 @@ class TiledGemm {
         const int64_t past_columns = std::min(columns, (column_piece + 1) * piece_columns);
         for (int64_t j = column_piece * piece_columns; j < past_columns; j += width) {
           multiply_rows(begin, depth, row, past_rows, column + j, std::min(width, past_columns - j),
-                        packed_right_ + j * depth);
+                        packed_right_ + j * plan_.words(depth));
         }
       }
     });
@@ -328,12 +356,12 @@ class TiledGemm {
   /// The rows [row, past_rows), at most kPieceRows, of a panel.
   void multiply_rows(int64_t begin, int64_t depth, int64_t row, int64_t past_rows, int64_t column, int64_t columns,
                      const float* panel) const {
-    const GemmKernels& kernels = plan_.kernels;
-    const bool swapped = plan_.swapped, is_last = begin + depth == p_.k;
+    const auto& kernels = plan_.kernels;
+    const bool swapped = plan_.swapped, is_last = begin + depth == p_.k, is_stored_later = swapped || rounds_;
     const float* bias = is_last ? static_cast<const float*>(p_.epilogue.bias) : nullptr;
     if (bias != nullptr) bias += swapped ? row : column;
-    float* const out =
-        static_cast<float*>(p_.out) + (swapped ? column * p_.out_leading + row : row * p_.out_leading + column);
+    const int64_t at = swapped ? column * p_.out_leading + row : row * p_.out_leading + column;
+    float* const out = static_cast<float*>(p_.out) + (rounds_ ? 0 : at);
     GemmTile<float> tile{};
     tile.rows = past_rows - row;
     tile.columns = columns;
@@ -348,9 +376,10 @@ class TiledGemm {
     tile.out = out;
     tile.out_leading = p_.out_leading;
     // The rows of a swapped product are transposed together, so that whole cache lines are stored.
-    const GemmTile<float> whole = tile;
+    GemmTile<float> whole = tile;
+    whole.transposed = swapped;
     alignas(64) float values[kPieceRows * kMaxColumns];
-    if (swapped) {
+    if (is_stored_later) {
       tile.beta = 0;
       tile.bias = nullptr;
       tile.relu = false;
@@ -358,9 +387,13 @@ class TiledGemm {
     }
     for (int64_t i = row; i < past_rows; i += kernels.rows) {
       tile.rows = std::min(kernels.rows, past_rows - i);
-      tile.left = plan_.pack_left ? packed_left_ + i * depth : left_ + i * plan_.left_row_stride + begin;
-      tile.out = (swapped ? values : out) + (i - row) * tile.out_leading;
+      tile.left = reinterpret_cast<const float*>(left_ + i * plan_.left_row_stride + begin);
+      if (plan_.pack_left) tile.left = packed_left_ + i * plan_.words(depth);
+      tile.out = (is_stored_later ? values : out) + (i - row) * tile.out_leading;
       kernels.tile(tile);
+    }
+    if constexpr (std::is_same_v<E, BFloat16>) {
+      if (rounds_) return kernels.store_rounded(whole, values, kernels.columns, static_cast<E*>(p_.out) + at);
     }
     if (swapped) kernels.store_transposed(whole, values, kernels.columns);
   }
@@ -368,8 +401,9 @@ class TiledGemm {
   static constexpr int64_t kPieceRows = 48, kMaxColumns = 64;
 
   const Problem& p_;
-  const TilePlan plan_;
-  const float *left_, *right_;
+  const bool rounds_;
+  const TilePlan<E> plan_;
+  const E *left_, *right_;
   float *packed_right_, *packed_left_;
 };
 
@@ -429,6 +463,7 @@ void solve(DType dtype, GemmAlgorithm algorithm, const Problem& p, void* workspa
       apply_epilogue<double>(part);
     });
   }
+  if (is_bf16(algorithm)) return TiledGemm<BFloat16>(algorithm, p, static_cast<float*>(workspace)).run();
   if (algorithm == GemmAlgorithm::kDirect || p.k == 0) {
     direct_gemm<float>(p);
     return apply_epilogue<float>(p);
@@ -437,21 +472,22 @@ void solve(DType dtype, GemmAlgorithm algorithm, const Problem& p, void* workspa
     vector_gemm(p);
     return apply_epilogue<float>(p);
   }
-  TiledGemm(algorithm, p, static_cast<float*>(workspace)).run();
+  TiledGemm<float>(algorithm, p, static_cast<float*>(workspace)).run();
 }
 
-/// The span of a product; only float32 has a choice of algorithms.
+/// The span of a product; only float32 and bfloat16 have a choice of algorithms.
 TraceSpan trace_gemm(DType dtype, GemmAlgorithm algorithm) {
-  return dtype == kFloat32 ? TraceSpan(to_string(algorithm), "algorithm") : TraceSpan();
+  return dtype == kFloat32 || dtype == kBFloat16 ? TraceSpan(to_string(algorithm), "algorithm") : TraceSpan();
 }
 
 }  // namespace
 
 int64_t gemm_workspace_bytes(DType dtype, GemmAlgorithm algorithm, int64_t m, int64_t n, int64_t k,
                              const MatrixOperand& a, const MatrixOperand& b) {
-  if (dtype != kFloat32 || algorithm < GemmAlgorithm::kAvx2) return 0;
-  const TilePlan plan(algorithm, m, n, k, a, b);
-  return (plan.right_floats() + plan.left_floats()) * size_of(kFloat32);
+  if (algorithm < GemmAlgorithm::kAvx2 || (dtype != kFloat32 && dtype != kBFloat16)) return 0;
+  const auto bytes_of = [](const auto& plan) { return (plan.right_floats() + plan.left_floats()) * size_of(kFloat32); };
+  return is_bf16(algorithm) ? bytes_of(TilePlan<BFloat16>(algorithm, m, n, k, a, b))
+                            : bytes_of(TilePlan<float>(algorithm, m, n, k, a, b));
 }
 
 void gemm(const CpuContext&, DType dtype, GemmAlgorithm algorithm, int64_t m, int64_t n, int64_t k, double alpha,
@@ -462,13 +498,14 @@ void gemm(const CpuContext&, DType dtype, GemmAlgorithm algorithm, int64_t m, in
 
 int64_t gemm_workspace_bytes(const KernelContext&, DType dtype, int64_t batches, int64_t m, int64_t n, int64_t k,
                              const MatrixOperand& a, const MatrixOperand& b) {
-  return batches * gemm_workspace_bytes(dtype, gemm_algorithm(m, n, k, a.transposed, b.transposed), m, n, k, a, b);
+  const GemmAlgorithm algorithm = gemm_algorithm(m, n, k, a.transposed, b.transposed, dtype);
+  return batches * gemm_workspace_bytes(dtype, algorithm, m, n, k, a, b);
 }
 
 void gemm(const KernelContext&, DType dtype, int64_t batches, int64_t m, int64_t n, int64_t k, double alpha,
           const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b, const int64_t* b_offsets,
           double beta, GemmEpilogue epilogue, void* workspace, void* out) {
-  const GemmAlgorithm algorithm = gemm_algorithm(m, n, k, a.transposed, b.transposed);
+  const GemmAlgorithm algorithm = gemm_algorithm(m, n, k, a.transposed, b.transposed, dtype);
   const TraceSpan span = trace_gemm(dtype, algorithm);
   if (batches == 1 && a_offsets == nullptr && b_offsets == nullptr) {  // split over threads inside solve
     return solve(dtype, algorithm, {m, n, k, alpha, beta, a, b, epilogue, out, n}, workspace);
@@ -481,83 +518,10 @@ void gemm(const KernelContext&, DType dtype, int64_t batches, int64_t m, int64_t
       MatrixOperand left = a, right = b;
       if (a_offsets != nullptr) left.data = static_cast<const std::byte*>(a.data) + a_offsets[i] * bytes;
       if (b_offsets != nullptr) right.data = static_cast<const std::byte*>(b.data) + b_offsets[i] * bytes;
-      std::byte* const own_out = static_cast<std::byte*>(out) + i * m * n * bytes;
+      std::byte* const own_out = static_cast<std::byte*>(out) + i * m * n * (epilogue.float32_result ? 4 : bytes);
       solve(dtype, algorithm, {m, n, k, alpha, beta, left, right, epilogue, own_out, n},
             static_cast<std::byte*>(workspace) + i * workspace_bytes);
     }
-  });
-}
-
-namespace {
-
-/// Columns per piece of a sum over rows, and rows that are summed in T's accumulator before the sum is added to the
-/// total.
-constexpr int64_t kColumnPiece = 256, kRowBlock = 32;
-
-/// Writes the sums over all rows. load(i, j, count, values) loads `count` values of row i from column j on.
-template <class T, class Load>
-void sum_rows_of(int64_t rows, int64_t cols, double beta, T* out, Load load) {
-  using Sum = Accumulator<T>;
-  const int64_t grain = kColumnPiece * std::max<int64_t>(1, (1 << 16) / (kColumnPiece * std::max<int64_t>(1, rows)));
-  parallel_for(cols, grain, [&](int64_t piece_begin, int64_t piece_end) {
-    for (int64_t j = piece_begin; j < piece_end; j += kColumnPiece) {
-      const int64_t count = std::min(kColumnPiece, piece_end - j);
-      double total[kColumnPiece] = {};
-      for (int64_t i = 0; i < rows; i += kRowBlock) {
-        Sum block[kColumnPiece] = {};
-        Sum values[kColumnPiece];
-        for (int64_t row = i; row < std::min(rows, i + kRowBlock); ++row) {
-          load(row, j, count, values);
-          for (int64_t c = 0; c < count; ++c) block[c] += values[c];
-        }
-        for (int64_t c = 0; c < count; ++c) total[c] += static_cast<double>(block[c]);
-      }
-      if (out == nullptr) continue;
-      for (int64_t c = 0; c < count; ++c) {
-        const double old = beta == 0 ? 0.0 : beta * static_cast<double>(static_cast<Sum>(out[j + c]));
-        out[j + c] = static_cast<T>(static_cast<Sum>(total[c] + old));
-      }
-    }
-  });
-}
-
-}  // namespace
-
-int64_t sum_rows_workspace_bytes(const KernelContext&, DType, int64_t, int64_t) { return 0; }
-
-void sum_rows(const KernelContext&, DType dtype, DType, int64_t rows, int64_t cols, const void* grad, double beta,
-              void*, void* out) {
-  visit_floating_dtype(dtype, [&]<class T>() {
-    const T* source = static_cast<const T*>(grad);
-    sum_rows_of<T>(rows, cols, beta, static_cast<T*>(out),
-                   [=](int64_t i, int64_t j, int64_t count, Accumulator<T>* values) {
-                     const T* const row = source + i * cols + j;
-                     // Rows are pages apart, which hardware prefetchers do not cross.
-                     for (int64_t c = 0; c < count; c += 64 / sizeof(T)) __builtin_prefetch(row + 4 * cols + c);
-                     for (int64_t c = 0; c < count; ++c) values[c] = static_cast<Accumulator<T>>(row[c]);
-                   });
-  });
-}
-
-void activation_and_sum_rows(const KernelContext&, FusedActivation, DType dtype, DType, int64_t rows, int64_t cols,
-                             const void* grad, const void* saved, double beta, void* grad_in, void*, void* bias_grad) {
-  visit_floating_dtype(dtype, [&]<class T>() {
-    using Sum = Accumulator<T>;
-    const T* source = static_cast<const T*>(grad);
-    const T* result = static_cast<const T*>(saved);
-    T* target = static_cast<T*>(grad_in);
-    sum_rows_of<T>(rows, cols, beta, static_cast<T*>(bias_grad), [=](int64_t i, int64_t j, int64_t count, Sum* values) {
-      const int64_t at = i * cols + j;
-      const T* const __restrict gradients = source + at;
-      const T* const __restrict results = result + at;
-      Sum* const __restrict sums = values;
-      // Loads the gradient unconditionally: the compiler vectorizes the loop only without branches.
-      for (int64_t c = 0; c < count; ++c) {
-        const Sum gradient = static_cast<Sum>(gradients[c]);
-        sums[c] = static_cast<Sum>(results[c]) <= Sum(0) ? Sum(0) : gradient;
-      }
-      for (int64_t c = 0; c < count; ++c) target[at + c] = static_cast<T>(sums[c]);
-    });
   });
 }
 

@@ -61,10 +61,13 @@ MatrixOperand operand(Matrix& m) {
 void multiply(const KernelContext& context, Matrix a, Matrix b, double alpha, double beta, const Tensor& out,
               const Epilogue& epilogue) {
   const DType dtype = a.tensor.dtype();
-  if (is_half(dtype) && context.device.is_cpu()) {
+  const bool rounds = out.dtype() == dtype, is_half_on_cpu = is_half(dtype) && context.device.is_cpu();
+  if (is_half_on_cpu && !has_half_gemm(dtype, a.rows, b.cols, a.cols, rounds)) {
+    const bool has_float32_result = has_half_gemm(dtype, a.rows, b.cols, a.cols, /*rounds=*/false);
     // Float32 copies of the matrices, through views that have exactly their strides.
-    auto widened = [](const Matrix& m) {
+    auto widened = [&](Matrix& m) {
       const Tensor& t = m.tensor;
+      if (has_float32_result) return std::move(m);
       return matrix(row_major_copy(
           make_view(t.storage(), t.dtype(), {m.rows, m.cols}, {m.row_stride, m.col_stride}, t.impl().offset),
           kFloat32));
@@ -77,13 +80,13 @@ void multiply(const KernelContext& context, Matrix a, Matrix b, double alpha, do
   }
   const MatrixOperand left = operand(a);
   const MatrixOperand right = operand(b);
-  const Tensor bias = row_major(epilogue.bias);
+  const Tensor bias = row_major(is_half_on_cpu ? converted(epilogue.bias, kFloat32) : epilogue.bias);
   const Tensor scratch = scratch_memory(
       TANDEM_KERNEL(context, gemm_workspace_bytes, dtype, 1, a.rows, b.cols, a.cols, left, right), out.device());
   trace_work(2 * a.rows * b.cols * a.cols);
   const GemmEpilogue fused = {.bias = data_or_null(bias),
                               .relu = epilogue.relu,
-                              .float32_result = out.dtype() != dtype,
+                              .float32_result = !rounds,
                               .gelu = epilogue.gelu,
                               .before_gelu = data_or_null(epilogue.before_gelu)};
   TANDEM_KERNEL(context, gemm, dtype, 1, a.rows, b.cols, a.cols, alpha, left, nullptr, right, nullptr, beta, fused,

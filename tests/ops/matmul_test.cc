@@ -1,3 +1,5 @@
+#include <optional>
+
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/matmul/matmul_kernels.h>
 #include <tandem/tests/support/op_case.h>
@@ -131,24 +133,34 @@ TEST(Addmm, InvalidArgumentsAreNamedInErrors) {
                "  mat2   cpu  float32 [3, 5]");
 }
 
-// --- algorithms of float32 -------------------------------------------------------------------------------------------
+// --- algorithms of float32 and bfloat16 ------------------------------------------------------------------------------
 
-constexpr GemmAlgorithm kAlgorithms[] = {GemmAlgorithm::kDirect, GemmAlgorithm::kAvx2, GemmAlgorithm::kAvx2Swapped,
-                                         GemmAlgorithm::kAvx512, GemmAlgorithm::kAvx512Swapped};
+constexpr GemmAlgorithm kAlgorithms[] = {
+    GemmAlgorithm::kDirect,        GemmAlgorithm::kAvx2,       GemmAlgorithm::kAvx2Swapped,      GemmAlgorithm::kAvx512,
+    GemmAlgorithm::kAvx512Swapped, GemmAlgorithm::kAvx512Bf16, GemmAlgorithm::kAvx512Bf16Swapped};
 
-/// Compares one algorithm with float64 on one product; the matrices have padding around them.
+bool is_bf16(GemmAlgorithm algorithm) { return algorithm >= GemmAlgorithm::kAvx512Bf16; }
+
+/// Compares one algorithm with float64 on one product; the matrices have padding of NaN around them.
 void check_algorithm(GemmAlgorithm algorithm, int64_t m, int64_t n, int64_t k, bool a_transposed, bool b_transposed) {
   SCOPED_TRACE(
       str(to_string(algorithm), " m=", m, " n=", n, " k=", k, a_transposed ? " aT" : "", b_transposed ? " bT" : ""));
+  const DType dtype = is_bf16(algorithm) ? kBFloat16 : kFloat32;
+  const auto make_matrix = [&](int64_t rows, int64_t columns, int64_t padding, uint64_t seed) {
+    Dense values = random_dense({rows, columns + padding}, seed);
+    for (int64_t i = 0; i < values.numel(); ++i) {
+      if (i % (columns + padding) >= columns) values[i] = NAN;
+    }
+    return make_tensor(values, dtype);
+  };
   const int64_t a_leading = (a_transposed ? m : k) + 3, b_leading = (b_transposed ? k : n) + 5;
-  const Dense a = random_dense({a_transposed ? k : m, a_leading}, 1),
-              b = random_dense({b_transposed ? n : k, b_leading}, 2);
-  const Dense old = random_dense({m, n}, 3), bias = random_dense({n}, 4);
-  const Tensor a_values = make_tensor(a, kFloat32), b_values = make_tensor(b, kFloat32),
-               bias_values = make_tensor(bias, kFloat32);
+  const Tensor a_values = make_matrix(a_transposed ? k : m, a_leading - 3, 3, 1),
+               b_values = make_matrix(b_transposed ? n : k, b_leading - 5, 5, 2);
+  const Dense a = dense(a_values), b = dense(b_values), bias = random_dense({n}, 4);
+  const Tensor bias_values = make_tensor(bias, kFloat32);
   const MatrixOperand left{a_values.data_ptr(), a_leading, a_transposed},
       right{b_values.data_ptr(), b_leading, b_transposed};
-  const int64_t bytes = cpu::gemm_workspace_bytes(kFloat32, algorithm, m, n, k, left, right);
+  const int64_t bytes = cpu::gemm_workspace_bytes(dtype, algorithm, m, n, k, left, right);
   const Tensor scratch = empty({bytes + 8}, {kUInt8});
   primitives::fill(scratch, 0xab);
   const double alpha = -1.25;
@@ -156,23 +168,28 @@ void check_algorithm(GemmAlgorithm algorithm, int64_t m, int64_t n, int64_t k, b
   for (int64_t i = 0; i < m; ++i) {
     for (int64_t j = 0; j < n; ++j) {
       for (int64_t l = 0; l < k; ++l) {
-        const float x = static_cast<float>(a[a_transposed ? l * a_leading + i : i * a_leading + l]);
-        const float y = static_cast<float>(b[b_transposed ? j * b_leading + l : l * b_leading + j]);
-        sums[i * n + j] += static_cast<double>(x) * static_cast<double>(y);
+        sums[i * n + j] += a[a_transposed ? l * a_leading + i : i * a_leading + l] *
+                           b[b_transposed ? j * b_leading + l : l * b_leading + j];
       }
     }
   }
   for (const double beta : {0.0, 1.0, 0.5}) {
-    for (const bool epilogue : {false, true}) {
-      const Tensor out = make_tensor(old, kFloat32);
-      cpu::gemm(Device(), kFloat32, algorithm, m, n, k, alpha, left, right, beta,
-                {epilogue ? bias_values.data_ptr() : nullptr, epilogue}, scratch.data_ptr(), out.data_ptr());
+    for (const int variant : {0, 1, 2, 3}) {
+      const bool epilogue = variant & 1, float32_result = variant & 2;
+      if (float32_result ? dtype == kFloat32 : is_bf16(algorithm) && k > 8192) continue;
+      const DType result = float32_result ? kFloat32 : dtype;
+      const Tensor out = make_tensor(random_dense({m, n}, 3), result);
+      const Dense old = dense(out);
+      cpu::gemm(Device(), dtype, algorithm, m, n, k, alpha, left, right, beta,
+                {epilogue ? bias_values.data_ptr() : nullptr, epilogue, float32_result}, scratch.data_ptr(),
+                out.data_ptr());
       Dense expected = dense_zeros({m, n});
       for (int64_t i = 0; i < m * n; ++i) {
         const double value = alpha * sums[i] + beta * old[i] + (epilogue ? bias[i % n] : 0.0);
         expected[i] = epilogue ? std::max(0.0, value) : value;
       }
-      EXPECT_TRUE(close(out, expected, epsilon(kFloat32) * static_cast<double>(8 + k)));
+      EXPECT_TRUE(close(out, expected, epsilon(result) + epsilon(kFloat32) * static_cast<double>(7 + k)))
+          << beta << epilogue << float32_result;
     }
   }
   for (int64_t i = 0; i < 8; ++i) EXPECT_EQ(scratch.data<uint8_t>()[bytes + i], 0xab) << "wrote beyond the workspace";
@@ -183,13 +200,17 @@ TEST(GemmAlgorithms, EachAlgorithmMatchesFloat64) {
     if (!is_available(algorithm)) continue;
     for (const int64_t m : {1, 5, 7, 49}) {
       for (const int64_t n : {1, 3, 17, 33, 65}) {
-        for (const int64_t k : {1, 7, 33}) {
+        for (const int64_t k : {1, 7, 33, 34}) {
           for (const int transposed : {0, 1, 2, 3}) check_algorithm(algorithm, m, n, k, transposed & 1, transposed & 2);
         }
       }
     }
-    check_algorithm(algorithm, 13, 70, 1025, false, true);   // two blocks of k
-    check_algorithm(algorithm, 13, 70, 2100, true, false);   // three
+    check_algorithm(algorithm, 13, 70, 1025, false, true);  // two blocks of k
+    check_algorithm(algorithm, 13, 70, 2100, true, false);  // three
+    if (is_bf16(algorithm)) {
+      check_algorithm(algorithm, 7, 70, 8191, true, true);
+      check_algorithm(algorithm, 3, 65, 8195, false, false);  // two blocks, which have float32 results only
+    }
     check_algorithm(algorithm, 150, 300, 200, false, true);  // several pieces
     check_algorithm(algorithm, 150, 300, 200, true, false);
     check_algorithm(algorithm, 150, 300, 200, false, false);
@@ -223,25 +244,65 @@ TEST(GemmAlgorithms, ShapeDeterminesTheAlgorithm) {
   EXPECT_EQ(gemm_algorithm(511, 128, 2048, true, false), tiles);
   EXPECT_EQ(gemm_algorithm(512, 32, 2048, true, false), tiles);
   EXPECT_EQ(gemm_algorithm(128, 1024, 784, true, true), tiles);
+  const auto of_bf16 = [](int64_t m, int64_t n, int64_t k) { return gemm_algorithm(m, n, k, false, true, kBFloat16); };
+  EXPECT_EQ(of_bf16(24, 24, 24), GemmAlgorithm::kDirect);
+  EXPECT_EQ(of_bf16(1, 1024, 784), GemmAlgorithm::kAvx512Bf16Swapped);
+  EXPECT_EQ(of_bf16(512, 1024, 784), GemmAlgorithm::kAvx512Bf16Swapped);
+  EXPECT_EQ(of_bf16(513, 1024, 784), GemmAlgorithm::kAvx512Bf16);
+}
+
+TEST(GemmAlgorithms, HalfTypesHaveKernelsOfLargeProductsOnly) {
+  const bool has = is_available(GemmAlgorithm::kAvx512Bf16);
+  EXPECT_FALSE(has_half_gemm(kBFloat16, 24, 24, 24, true));
+  EXPECT_EQ(has_half_gemm(kBFloat16, 25, 24, 24, true), has);
+  EXPECT_EQ(has_half_gemm(kBFloat16, 25, 24, 8192, true), has);
+  EXPECT_FALSE(has_half_gemm(kBFloat16, 25, 24, 8193, true));
+  EXPECT_EQ(has_half_gemm(kBFloat16, 25, 24, 8193, false), has);
+  EXPECT_FALSE(has_half_gemm(kFloat16, 25, 24, 24, true));
+  EXPECT_FALSE(has_half_gemm(kFloat32, 25, 24, 24, true));
+}
+
+// Products of all kinds, and odd sizes and strides.
+TEST(GemmAlgorithms, BFloat16ResultsAreRoundedOnce) {
+  const auto part = [](const Shape& shape, uint64_t seed) {  // a view that begins at an odd address
+    const Tensor whole = random_tensor({shape[0] + 1, shape[1] + 4}, seed, kBFloat16);
+    return whole.slice(0, 1, shape[0] + 1).slice(1, 3, shape[1] + 3);
+  };
+  for (const int64_t k : {41, 64, 8195}) {
+    SCOPED_TRACE(k);
+    const Tensor a = part({37, k}, 1), b = part({k, 39}, 2), old = random_tensor({37, 39}, 3, kBFloat16);
+    const auto wide = [](const Tensor& x) { return x.to(kFloat64); };
+    const double tolerance = epsilon(kBFloat16) / 2 + epsilon(kFloat32) * static_cast<double>(k);
+    EXPECT_TRUE(close(matmul(a, b), dense(matmul(wide(a), wide(b))), tolerance));
+    EXPECT_TRUE(close(addmm(old, a, b, 2, -1.5), dense(addmm(wide(old), wide(a), wide(b), 2, -1.5)), tolerance));
+    const Tensor batch = stack({a, a + a}), weight = part({35, k}, 4), bias = random_tensor({35}, 5, kBFloat16);
+    EXPECT_TRUE(close(matmul(batch, b.t().clone().t()), dense(matmul(wide(batch), wide(b))), tolerance));
+    EXPECT_TRUE(close(bmm(batch, stack({b, b})), dense(matmul(wide(batch), wide(b))), tolerance));
+    EXPECT_TRUE(close(linear_relu(a, weight, bias), dense(linear_relu(wide(a), wide(weight), wide(bias))), tolerance));
+  }
 }
 
 TEST(GemmAlgorithms, ThreadCountDoesNotChangeBits) {
   const Tensor x = random_tensor({130, 257}, 1), weight = random_tensor({300, 257}, 2);
   Tensor w = weight.clone().requires_grad_(), input = x.clone().requires_grad_();
   const Tensor cotangent = random_tensor({130, 300}, 3);
-  auto run = [&](int threads) {
+  auto run = [&](int threads, bool is_bf16) {
     set_num_threads(threads);
     w.zero_grad();
     input.zero_grad();
+    std::optional<Autocast> autocast;
+    if (is_bf16) autocast.emplace(kBFloat16);
     const Tensor y = linear_relu(input, w);
-    y.backward(cotangent);
+    autocast.reset();
+    y.backward(cotangent.to(y.dtype()));
     return std::vector<Tensor>{y.detach().clone(), w.grad().clone(), input.grad().clone()};
   };
-  const auto one = run(1), two = run(2);
+  for (const bool is_bf16 : {false, true}) {
+    const auto one = run(1, is_bf16), two = run(2, is_bf16);
+    for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(primitives::bytes_equal(one[i], two[i])) << i << is_bf16;
+  }
   set_num_threads(0);
-  for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(primitives::bytes_equal(one[i], two[i])) << i;
 }
-
 TEST(Products, ShapesAreNamedInErrors) {
   EXPECT_ERROR(ShapeError, mm(zeros({3, 4}), zeros({5, 2})),
                "mm: input must be [m, k] and mat2 [k, n]\n"
