@@ -27,6 +27,11 @@ Shape weight_shape(const ConvGeometry& g) {
 }
 Shape output_shape(const ConvGeometry& g) { return {g.batch, g.out_channels, g.out.height, g.out.width}; }
 
+/// The dtype in which the kernel computes a pass.
+DType conv_dtype(const KernelContext& context, DType dtype, ConvPass pass, const ConvGeometry& geometry) {
+  return context.device.is_cpu() && has_half_conv(dtype, pass, geometry) ? dtype : kernel_dtype(context, dtype);
+}
+
 /// Allocates the workspace of a pass (undefined for 0 bytes) and adds its operations to the trace.
 Tensor prepare(const KernelContext& context, ConvPass pass, DType dtype, const ConvGeometry& geometry) {
   trace_work(2 * geometry.work());
@@ -42,11 +47,11 @@ Tensor convolved(bool is_transposed, ConvGeometry geometry, const Tensor& input_
   const Shape shape = is_transposed ? input_shape(geometry) : output_shape(geometry);
   const Tensor out = empty_channels_last(shape, input_argument.options());
   const KernelContext context = kernel_context(out.device());
-  const DType dtype = kernel_dtype(context, out.dtype());
+  const ConvPass pass = is_transposed ? ConvPass::kBackwardInput : ConvPass::kForward;
+  const DType dtype = conv_dtype(context, out.dtype(), pass, geometry);
   const Tensor input = channels_last(converted(input_argument, dtype));
   const Tensor weight = row_major(converted(weight_argument, dtype)), bias = row_major(converted(bias_argument, dtype));
   const Tensor result = out.dtype() == dtype ? out : empty_preserving_layout(out, dtype);
-  const ConvPass pass = is_transposed ? ConvPass::kBackwardInput : ConvPass::kForward;
   const Tensor scratch = prepare(context, pass, dtype, geometry);
   if (is_transposed) {
     TANDEM_KERNEL(context, conv_backward_input, dtype, geometry, input.data_ptr(), weight.data_ptr(),
@@ -64,7 +69,7 @@ Tensor weight_gradient(const ConvGeometry& geometry, const Tensor& input_argumen
                        BackwardContext::GradBuffer slot) {
   const Tensor out = slot.tensor;
   const KernelContext context = kernel_context(out.device());
-  const DType dtype = kernel_dtype(context, grad_argument.dtype());
+  const DType dtype = conv_dtype(context, grad_argument.dtype(), ConvPass::kBackwardWeight, geometry);
   const Tensor input = channels_last(converted(input_argument, dtype)),
                grad = channels_last(converted(grad_argument, dtype));
   const bool is_input = slot.accumulate || out.dtype() == dtype;

@@ -37,12 +37,13 @@ bool fills_winograd_tiles(const ConvGeometry& g) {
 }  // namespace
 
 const char* to_string(ConvAlgorithm algorithm) {
-  constexpr const char* kNames[] = {"direct",       "depthwise",     "tiles avx2",
-                                    "tiles avx512", "winograd avx2", "winograd avx512"};
+  constexpr const char* kNames[] = {"direct",        "depthwise",       "tiles avx2",       "tiles avx512",
+                                    "winograd avx2", "winograd avx512", "tiles avx512_bf16"};
   return kNames[static_cast<int>(algorithm)];
 }
 
 bool is_available(ConvAlgorithm algorithm, const ConvGeometry& geometry) {
+  if (algorithm == ConvAlgorithm::kTilesAvx512Bf16) return cpu::bf16_conv_can(geometry);
   return (!is_avx512(algorithm) || has_avx512()) && (!is_winograd(algorithm) || cpu::winograd_can(geometry)) &&
          (algorithm != ConvAlgorithm::kDepthwise || cpu::depthwise_can(geometry));
 }
@@ -189,6 +190,11 @@ ConvAlgorithm algorithm_for(ConvAlgorithm algorithm, const ConvGeometry& geometr
                                                                                   : ConvAlgorithm::kTilesAvx2;
 }
 
+void solve(ConvAlgorithm algorithm, ConvPass pass, const ConvGeometry& geometry, const ConvData<BFloat16>& data) {
+  const TraceSpan span(to_string(algorithm), "algorithm");
+  bf16_conv(pass, geometry, data);
+}
+
 template <class T>
 void solve(ConvAlgorithm chosen, ConvPass pass, const ConvGeometry& geometry, const ConvData<T>& data) {
   const ConvAlgorithm algorithm = algorithm_for<T>(chosen, geometry);
@@ -203,8 +209,8 @@ void solve(ConvAlgorithm chosen, ConvPass pass, const ConvGeometry& geometry, co
 }
 
 template <class F>
-void visit_float_or_double(DType dtype, F f) {
-  dtype == kFloat64 ? f(double()) : f(float());
+void visit_conv_dtype(DType dtype, F f) {
+  dtype == kFloat64 ? f(double()) : dtype == kBFloat16 ? f(BFloat16()) : f(float());
 }
 
 }  // namespace
@@ -220,57 +226,61 @@ void direct_conv(ConvPass pass, const ConvGeometry& geometry, const ConvData<T>&
 
 int64_t conv_workspace_bytes(DType dtype, ConvAlgorithm chosen, ConvPass pass, const ConvGeometry& geometry) {
   int64_t bytes = 0;
-  visit_float_or_double(dtype, [&]<class T>(T) {
-    const ConvAlgorithm algorithm = algorithm_for<T>(chosen, geometry);
-    const GemmKernels& kernels = kernels_of(algorithm);
-    if (algorithm == ConvAlgorithm::kDirect) return;
-    bytes = algorithm == ConvAlgorithm::kDepthwise ? depthwise_workspace_bytes<T>(pass, geometry)
-            : is_winograd(algorithm)               ? winograd_workspace_bytes(pass, geometry, kernels)
-                                                   : im2col_conv_workspace_bytes<T>(pass, geometry, kernels);
+  visit_conv_dtype(dtype, [&]<class T>(T) {
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      bytes = bf16_conv_workspace_bytes(pass, geometry);
+    } else {
+      const ConvAlgorithm algorithm = algorithm_for<T>(chosen, geometry);
+      const GemmKernels& kernels = kernels_of(algorithm);
+      if (algorithm == ConvAlgorithm::kDirect) return;
+      bytes = algorithm == ConvAlgorithm::kDepthwise ? depthwise_workspace_bytes<T>(pass, geometry)
+              : is_winograd(algorithm)               ? winograd_workspace_bytes(pass, geometry, kernels)
+                                                     : im2col_conv_workspace_bytes<T>(pass, geometry, kernels);
+    }
   });
   return bytes;
 }
 
 void conv_forward(const CpuContext&, DType dtype, ConvAlgorithm algorithm, const ConvGeometry& geometry,
                   const void* input, const void* weight, const void* bias, bool relu, void* workspace, void* out) {
-  visit_float_or_double(dtype, [&]<class T>(T) {
-    solve<T>(algorithm, ConvPass::kForward, geometry,
-             {.input = static_cast<const T*>(input),
-              .weight = static_cast<const T*>(weight),
-              .bias = static_cast<const T*>(bias),
-              .relu = relu,
-              .workspace = workspace,
-              .out = static_cast<T*>(out)});
+  visit_conv_dtype(dtype, [&]<class T>(T) {
+    solve(algorithm, ConvPass::kForward, geometry,
+          ConvData<T>{.input = static_cast<const T*>(input),
+                      .weight = static_cast<const T*>(weight),
+                      .bias = static_cast<const T*>(bias),
+                      .relu = relu,
+                      .workspace = workspace,
+                      .out = static_cast<T*>(out)});
   });
 }
 
 void conv_backward_input(const CpuContext&, DType dtype, ConvAlgorithm algorithm, const ConvGeometry& geometry,
                          const void* grad, const void* weight, const void* bias, void* workspace, void* input_grad) {
-  visit_float_or_double(dtype, [&]<class T>(T) {
-    solve<T>(algorithm, ConvPass::kBackwardInput, geometry,
-             {.weight = static_cast<const T*>(weight),
-              .grad = static_cast<const T*>(grad),
-              .bias = static_cast<const T*>(bias),
-              .workspace = workspace,
-              .out = static_cast<T*>(input_grad)});
+  visit_conv_dtype(dtype, [&]<class T>(T) {
+    solve(algorithm, ConvPass::kBackwardInput, geometry,
+          ConvData<T>{.weight = static_cast<const T*>(weight),
+                      .grad = static_cast<const T*>(grad),
+                      .bias = static_cast<const T*>(bias),
+                      .workspace = workspace,
+                      .out = static_cast<T*>(input_grad)});
   });
 }
 
 void conv_backward_weight(const CpuContext&, DType dtype, ConvAlgorithm algorithm, const ConvGeometry& geometry,
                           const void* input, const void* grad, double beta, void* workspace, void* weight_grad) {
-  visit_float_or_double(dtype, [&]<class T>(T) {
-    solve<T>(algorithm, ConvPass::kBackwardWeight, geometry,
-             {.input = static_cast<const T*>(input),
-              .grad = static_cast<const T*>(grad),
-              .beta = beta,
-              .workspace = workspace,
-              .out = static_cast<T*>(weight_grad)});
+  visit_conv_dtype(dtype, [&]<class T>(T) {
+    solve(algorithm, ConvPass::kBackwardWeight, geometry,
+          ConvData<T>{.input = static_cast<const T*>(input),
+                      .grad = static_cast<const T*>(grad),
+                      .beta = beta,
+                      .workspace = workspace,
+                      .out = static_cast<T*>(weight_grad)});
   });
 }
 
 namespace {
 
-/// conv_algorithm, unless the environment selects the reference algorithm.
+/// The algorithm for float32, unless the environment selects the reference algorithm.
 ConvAlgorithm choose_algorithm(ConvPass pass, const ConvGeometry& geometry) {
   constexpr const char* kVariable = "TANDEM_CONV_ALGORITHM";
   const auto wanted = env_string(kVariable);
@@ -279,29 +289,41 @@ ConvAlgorithm choose_algorithm(ConvPass pass, const ConvGeometry& geometry) {
   return ConvAlgorithm::kDirect;
 }
 
+ConvAlgorithm choose_algorithm(DType dtype, ConvPass pass, const ConvGeometry& geometry) {
+  return dtype == kBFloat16 ? ConvAlgorithm::kTilesAvx512Bf16 : choose_algorithm(pass, geometry);
+}
+
 }  // namespace
 
 int64_t conv_workspace_bytes(const KernelContext&, DType dtype, ConvPass pass, const ConvGeometry& geometry) {
-  return conv_workspace_bytes(dtype, choose_algorithm(pass, geometry), pass, geometry);
+  return conv_workspace_bytes(dtype, choose_algorithm(dtype, pass, geometry), pass, geometry);
 }
 
 void conv_forward(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* input,
                   const void* weight, const void* bias, bool relu, void* workspace, void* out) {
-  conv_forward(context, dtype, choose_algorithm(ConvPass::kForward, geometry), geometry, input, weight, bias, relu,
-               workspace, out);
+  conv_forward(context, dtype, choose_algorithm(dtype, ConvPass::kForward, geometry), geometry, input, weight, bias,
+               relu, workspace, out);
 }
 
 void conv_backward_input(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* grad,
                          const void* weight, const void* bias, void* workspace, void* input_grad) {
-  conv_backward_input(context, dtype, choose_algorithm(ConvPass::kBackwardInput, geometry), geometry, grad, weight,
-                      bias, workspace, input_grad);
+  conv_backward_input(context, dtype, choose_algorithm(dtype, ConvPass::kBackwardInput, geometry), geometry, grad,
+                      weight, bias, workspace, input_grad);
 }
 
 void conv_backward_weight(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* input,
                           const void* grad, double beta, void* workspace, void* weight_grad) {
-  conv_backward_weight(context, dtype, choose_algorithm(ConvPass::kBackwardWeight, geometry), geometry, input, grad,
-                       beta, workspace, weight_grad);
+  conv_backward_weight(context, dtype, choose_algorithm(dtype, ConvPass::kBackwardWeight, geometry), geometry, input,
+                       grad, beta, workspace, weight_grad);
 }
 
 }  // namespace cpu
+
+bool has_half_conv(DType dtype, ConvPass pass, const ConvGeometry& geometry) {
+  if (dtype != kBFloat16) return false;
+  const ConvAlgorithm algorithm = cpu::choose_algorithm(pass, geometry);
+  return (algorithm == ConvAlgorithm::kTilesAvx2 || algorithm == ConvAlgorithm::kTilesAvx512) &&
+         is_available(ConvAlgorithm::kTilesAvx512Bf16, geometry);
+}
+
 }}  // namespace tandem::v0

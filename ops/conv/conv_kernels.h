@@ -49,6 +49,7 @@ enum class ConvAlgorithm : int8_t {
   kTilesAvx512,
   kWinogradAvx2,  ///< Winograd for 3 x 3 and 5 x 5 filters of stride 1, by the same micro-kernels
   kWinogradAvx512,
+  kTilesAvx512Bf16,  ///< bfloat16: im2col in pieces, multiplied by dot products of pairs; without groups
 };
 
 enum class ConvPass : int8_t { kForward, kBackwardInput, kBackwardWeight };
@@ -58,13 +59,17 @@ const char* to_string(ConvAlgorithm algorithm);
 /// The algorithm for a pass of a float32 convolution; depends only on sizes and the instruction set.
 ConvAlgorithm conv_algorithm(ConvPass pass, const ConvGeometry& geometry);
 
+/// Whether the kernels on this CPU compute a pass in the half type `dtype`: where float32 would be computed by tiles.
+/// Otherwise float32 copies are convolved. Throws as conv_workspace_bytes.
+bool has_half_conv(DType dtype, ConvPass pass, const ConvGeometry& geometry);
+
 /// Whether this CPU supports `algorithm`, and it can compute the convolution.
 bool is_available(ConvAlgorithm algorithm, const ConvGeometry& geometry);
 
 namespace cpu {
 
 // The kernels below with the algorithm as an argument. float64 has kDirect, kDepthwise for groups of one channel and,
-// for everything else, im2col with products by Eigen.
+// for everything else, im2col with products by Eigen. bfloat16 has only kTilesAvx512Bf16.
 
 int64_t conv_workspace_bytes(DType dtype, ConvAlgorithm algorithm, ConvPass pass, const ConvGeometry& geometry);
 
@@ -79,8 +84,8 @@ void conv_backward_weight(const CpuContext& context, DType dtype, ConvAlgorithm 
 
 }  // namespace cpu
 
-// Inputs, outputs and their gradients are channels-last, weights and their gradients row-major. CPUs: float32 and
-// float64; GPUs: any floating dtype, half types are summed in float32. clang-format off
+// Inputs, outputs and their gradients are channels-last, weights and their gradients row-major. CPUs: float32, float64
+// and, if has_half_conv, a half type; GPUs: any floating dtype. Half types are summed in float32. clang-format off
 TANDEM_KERNELS(
     /// Bytes of the workspace of a pass. On CPUs throws ValueError for an invalid TANDEM_CONV_ALGORITHM.
     int64_t conv_workspace_bytes(const KernelContext& context, DType dtype, ConvPass pass,

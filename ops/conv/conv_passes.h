@@ -44,6 +44,11 @@ int64_t im2col_conv_workspace_bytes(ConvPass pass, const ConvGeometry& geometry,
 template <class T>
 void im2col_conv(ConvPass pass, const ConvGeometry& geometry, const GemmKernels& kernels, const ConvData<T>& data);
 
+/// bfloat16 on CPUs with AVX512_BF16, for convolutions for which bf16_conv_can is true.
+bool bf16_conv_can(const ConvGeometry& geometry);
+int64_t bf16_conv_workspace_bytes(ConvPass pass, const ConvGeometry& geometry);
+void bf16_conv(ConvPass pass, const ConvGeometry& geometry, const ConvData<BFloat16>& data);
+
 /// Groups of one channel and one filter; for float also of 2, 4 or 8 channels and as many filters.
 bool depthwise_can(const ConvGeometry& geometry);
 template <class T>

@@ -109,12 +109,12 @@ inline void copy_run(const T* from, int64_t count, T* to) {
   for (int64_t i = 0; i < count; ++i) to[i] = from[i];
 }
 
-/// copy_run in steps of 32 bytes: reads and writes up to kOvershoot elements after the run.
+/// copy_run in steps of at most 32 bytes: reads and writes up to kOvershoot elements after the run.
 constexpr int64_t kOvershoot = 8;
 template <class T>
 inline void copy_steps(const T* from, int64_t count, T* to) {
-  constexpr int64_t kStep = 32 / sizeof(T);
-  for (int64_t i = 0; i < count; i += kStep) std::memcpy(to + i, from + i, 32);
+  constexpr int64_t kStep = std::min<int64_t>(kOvershoot, 32 / sizeof(T));
+  for (int64_t i = 0; i < count; i += kStep) std::memcpy(to + i, from + i, kStep * sizeof(T));
 }
 
 /// Calls write(row - begin, column, values, count) for runs of consecutive elements of the rows [begin, end); `values`
@@ -222,6 +222,19 @@ void gather_rows(const Im2colGrid& grid, const T* source, int64_t begin, int64_t
       for (int64_t i = high; i < count; ++i) border(i);
     }
     row += count;
+  }
+}
+
+/// Writes the results of positions [begin, end), rows of `columns`, to their pixels.
+template <class T>
+void scatter_rows(const Im2colGrid& grid, const T* results, int64_t columns, int64_t begin, int64_t end, T* out,
+                  int64_t out_channels, Size2d out_size) {
+  for (int64_t row = begin; row < end; ++row) {
+    const int64_t x = grid.x.out_first + row % grid.x.positions * grid.x.out_stride;
+    const int64_t y = grid.y.out_first + row / grid.x.positions % grid.y.positions * grid.y.out_stride;
+    const int64_t image = row / (grid.x.positions * grid.y.positions);
+    copy_run(results + (row - begin) * columns, columns,
+             out + ((image * out_size.height + y) * out_size.width + x) * out_channels);
   }
 }
 

@@ -355,20 +355,10 @@ struct Im2colGemm {
             const int64_t stride = gathers ? im2col_stride(grid) : std::max<int64_t>(1, grid.source_channels);
             product.multiply(end - begin, left, stride, workspace, bias, relu, to, leading);
           }
-          if (scatters) scatter(results, begin, end, out, out_channels, out_size);
+          if (scatters) scatter_rows(grid, results, columns, begin, end, out, out_channels, out_size);
         }
       }
     });
-  }
-
-  void scatter(const T* results, int64_t begin, int64_t end, T* out, int64_t out_channels, Size2d out_size) const {
-    for (int64_t row = begin; row < end; ++row) {
-      const int64_t x = grid.x.out_first + row % grid.x.positions * grid.x.out_stride;
-      const int64_t y = grid.y.out_first + row / grid.x.positions % grid.y.positions * grid.y.out_stride;
-      const int64_t image = row / (grid.x.positions * grid.y.positions);
-      copy_run(results + (row - begin) * columns, columns,
-               out + ((image * out_size.height + y) * out_size.width + x) * out_channels);
-    }
   }
 };
 

@@ -2,6 +2,7 @@
 
 #include <tandem/base/trace.h>
 #include <tandem/ops/conv/conv_kernels.h>
+#include <tandem/ops/matmul/matmul_kernels.h>
 #include <tandem/tests/support/op_case.h>
 #include <tandem/tests/support/ops.h>
 
@@ -24,9 +25,10 @@ ConvGeometry geometry(int64_t batch, int64_t channels, Size2d size, int64_t filt
   return g;
 }
 
-constexpr ConvAlgorithm kAlgorithms[] = {ConvAlgorithm::kDirect,       ConvAlgorithm::kDepthwise,
-                                         ConvAlgorithm::kTilesAvx2,    ConvAlgorithm::kTilesAvx512,
-                                         ConvAlgorithm::kWinogradAvx2, ConvAlgorithm::kWinogradAvx512};
+constexpr ConvAlgorithm kAlgorithms[] = {ConvAlgorithm::kDirect,         ConvAlgorithm::kDepthwise,
+                                         ConvAlgorithm::kTilesAvx2,      ConvAlgorithm::kTilesAvx512,
+                                         ConvAlgorithm::kWinogradAvx2,   ConvAlgorithm::kWinogradAvx512,
+                                         ConvAlgorithm::kTilesAvx512Bf16};
 
 constexpr ConvPass kPasses[] = {ConvPass::kForward, ConvPass::kBackwardInput, ConvPass::kBackwardWeight};
 
@@ -99,11 +101,11 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_P(Conv2dAlgorithms, EachMatchesDirectAlgorithmInFloat64) {
   const ConvGeometry g = GetParam();
-  const Tensor input = random_tensor({g.batch * g.size.height * g.size.width * g.channels}, 1);
-  const Tensor weight = random_tensor({g.weight_elements()}, 2);
-  const Tensor grad = random_tensor({g.out_pixels() * g.out_channels}, 3);
-  const Tensor bias = random_tensor({std::max(g.channels, g.out_channels)}, 4);  // of either image
-  const Tensor start = random_tensor({g.weight_elements()}, 5);
+  Tensor input = random_tensor({g.batch * g.size.height * g.size.width * g.channels}, 1);
+  Tensor weight = random_tensor({g.weight_elements()}, 2);
+  Tensor grad = random_tensor({g.out_pixels() * g.out_channels}, 3);
+  Tensor bias = random_tensor({std::max(g.channels, g.out_channels)}, 4);  // of either image
+  Tensor start = random_tensor({g.weight_elements()}, 5);
   for (ConvPass pass : kPasses) {
     for (const bool variant : {false, true}) {
       auto run = [&](ConvAlgorithm algorithm, DType dtype) {
@@ -113,11 +115,19 @@ TEST_P(Conv2dAlgorithms, EachMatchesDirectAlgorithmInFloat64) {
       const double terms = static_cast<double>(pass == ConvPass::kBackwardWeight ? g.out_pixels()
                                                : pass == ConvPass::kForward      ? g.group_channels() * g.taps()
                                                                                  : g.group_out_channels() * g.taps());
-      const Dense expected = dense(run(ConvAlgorithm::kDirect, kFloat64));
+      Dense expected = dense(run(ConvAlgorithm::kDirect, kFloat64));
       EXPECT_TRUE(close(run(ConvAlgorithm::kTilesAvx2, kFloat64), expected, 1e-13 * std::sqrt(terms + 1)));
       for (ConvAlgorithm algorithm : kAlgorithms) {
         if (!is_available(algorithm, g)) continue;
         SCOPED_TRACE(std::string(to_string(algorithm)) + ", pass " + std::to_string(static_cast<int>(pass)));
+        if (algorithm ==
+            ConvAlgorithm::kTilesAvx512Bf16) {  // last: rounds the operands; tolerance 0.5 ulp and the sums
+          for (Tensor* tensor : {&input, &weight, &grad, &bias, &start}) *tensor = tensor->to(kBFloat16).to(kFloat32);
+          expected = dense(run(ConvAlgorithm::kDirect, kFloat64));
+          EXPECT_TRUE(close(run(algorithm, kBFloat16), expected,
+                            epsilon(kBFloat16) / 2 + 32 * epsilon(kFloat32) * std::sqrt(terms + 1)));
+          continue;
+        }
         // Winograd's transforms multiply rounding errors by their coefficients.
         const double c = algorithm >= ConvAlgorithm::kWinogradAvx2 ? 1000 : 32;
         EXPECT_TRUE(close(run(algorithm, kFloat32), expected, c * epsilon(kFloat32) * std::sqrt(terms + 1)));
@@ -158,7 +168,7 @@ void check_operator_functions(const ConvGeometry& g, DType dtype, int times = 2)
 }
 
 TEST_P(Conv2dAlgorithms, OperatorFunctionsMatchFloat64) {
-  for (const DType dtype : {kFloat32, kFloat16}) {
+  for (const DType dtype : {kFloat32, kFloat16, kBFloat16}) {
     SCOPED_TRACE(str(dtype));
     check_operator_functions(GetParam(), dtype);
   }
@@ -202,6 +212,21 @@ TEST(ConvAlgorithm, ChoiceFollowsFromSizes) {
     EXPECT_EQ(to_string(conv_algorithm(ConvPass::kBackwardWeight, g)),
               std::string(wide ? "winograd avx512" : "winograd avx2"));
   }
+}
+
+TEST(ConvAlgorithm, BFloat16HasKernelsWhereFloat32HasTiles) {
+  const bool has = is_available(GemmAlgorithm::kAvx512Bf16);
+  const auto can = [](const ConvGeometry& g, DType dtype = kBFloat16) {
+    return has_half_conv(dtype, ConvPass::kForward, g);
+  };
+  EXPECT_EQ(can(geometry(4, 64, 16, 64, 3, 2, 1)), has);
+  EXPECT_EQ(can(geometry(4, 64, 16, 64, 1)), has);
+  EXPECT_FALSE(can(geometry(4, 64, 16, 64, 1), kFloat16));
+  EXPECT_FALSE(can(geometry(4, 64, 16, 64, 1), kFloat32));
+  EXPECT_FALSE(can(geometry(4, 64, 16, 64, 3, 1, 1)));        // Winograd
+  EXPECT_FALSE(can(geometry(4, 64, 16, 64, 3, 2, 1, 1, 4)));  // groups
+  EXPECT_FALSE(can(geometry(1, 3, 4, 4, 3)));                 // small
+  EXPECT_FALSE(can(geometry(4, 1024, 16, 1024, 3, 2, 1)));    // 9216 terms
 }
 
 TEST(ConvAlgorithm, EnvironmentVariableSelectsDirectAlgorithm) {
