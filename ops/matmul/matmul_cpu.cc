@@ -47,9 +47,8 @@ bool has_half_gemm(DType dtype, int64_t m, int64_t n, int64_t k, bool rounds) {
 }
 
 GemmAlgorithm gemm_algorithm(int64_t m, int64_t n, int64_t k, bool a_transposed, bool b_transposed, DType dtype) {
-  const bool is_pairs = dtype == kBFloat16;
   if (m * n * k <= kSmallProduct) return GemmAlgorithm::kDirect;
-  if (m == 1 && !a_transposed && b_transposed && !is_pairs) return GemmAlgorithm::kVector;
+  if (m == 1 && !a_transposed && b_transposed) return GemmAlgorithm::kVector;
   // Swapping the operands avoids packing the weight of x @ weight^T. With few columns, packing the rows of x would cost
   // more; with many rows, packing the weight costs little, and tiles stored without transposition are faster.
   constexpr int64_t kFewColumns = 32, kManyRows = 512;
@@ -57,7 +56,7 @@ GemmAlgorithm gemm_algorithm(int64_t m, int64_t n, int64_t k, bool a_transposed,
   constexpr int64_t kMuchLarger = 4;
   const bool swapped = b_transposed ? !a_transposed && n > kFewColumns && m <= kManyRows
                                     : a_transposed && n > kFewColumns && m >= kMuchLarger * n;
-  if (is_pairs) return swapped ? GemmAlgorithm::kAvx512Bf16Swapped : GemmAlgorithm::kAvx512Bf16;
+  if (dtype == kBFloat16) return swapped ? GemmAlgorithm::kAvx512Bf16Swapped : GemmAlgorithm::kAvx512Bf16;
   // A packed panel is 64 columns wide for AVX-512 and 16 for AVX2: a narrow right side would be mostly padding.
   constexpr int64_t kNarrow = 16;
   if (has_avx512() && (swapped ? m : n) > kNarrow) {
@@ -182,16 +181,20 @@ void direct_gemm(const Problem& p) {
   }
 }
 
-/// The vector algorithm: four dot products at a time.
+/// The vector algorithm: four dot products at a time, of elements E, with results R.
+template <class E, class R>
 void vector_gemm(const Problem& p) {
   constexpr int64_t kRows = 4, kGrainFloats = 1 << 17;
-  const float* a = static_cast<const float*>(p.a.data);
+  const E* a = static_cast<const E*>(p.a.data);
+  const float* bias = static_cast<const float*>(p.epilogue.bias);
+  const float alpha = static_cast<float>(p.alpha), beta = static_cast<float>(p.beta);
+  R* out = static_cast<R*>(p.out);
   const int64_t grain = kRows * std::max<int64_t>(1, kGrainFloats / (kRows * p.k));
   parallel_for(p.n, grain, [&](int64_t begin, int64_t end) {
     for (int64_t j = begin; j < end; j += kRows) {
       const int64_t rows = std::min(kRows, end - j);
-      const float* b[kRows];
-      for (int64_t r = 0; r < kRows; ++r) b[r] = element<float>(p.b, 0, j + std::min(r, rows - 1));
+      const E* b[kRows];
+      for (int64_t r = 0; r < kRows; ++r) b[r] = element<E>(p.b, 0, j + std::min(r, rows - 1));
       Vec<float> vectors[kRows] = {};
       float sums[kRows] = {};
       for_vecs<float>(p.k, [&]<class V>(int64_t l) {
@@ -200,12 +203,16 @@ void vector_gemm(const Problem& p) {
           if constexpr (kIsVec<V>) {
             vectors[r] = fma_of(x, load_as<V>(b[r] + l), vectors[r]);
           } else {
-            sums[r] = fma_of(x, b[r][l], sums[r]);
+            sums[r] = fma_of(x, load_as<V>(b[r] + l), sums[r]);
           }
         }
       });
-      for (int64_t r = 0; r < kRows; ++r) sums[r] += sum_vec(vectors[r]);
-      store(sums, rows, static_cast<float>(p.alpha), static_cast<float>(p.beta), static_cast<float*>(p.out) + j);
+      for (int64_t r = 0; r < rows; ++r) {
+        float value = alpha * (sums[r] + sum_vec(vectors[r]));
+        if (beta != 0) value += beta * static_cast<float>(out[j + r]);
+        if (bias != nullptr) value += bias[j + r];
+        out[j + r] = R(p.epilogue.relu && value < 0 ? 0.0f : value);
+      }
     }
   });
 }
@@ -463,13 +470,14 @@ void solve(DType dtype, GemmAlgorithm algorithm, const Problem& p, void* workspa
       apply_epilogue<double>(part);
     });
   }
+  if (algorithm == GemmAlgorithm::kVector) {
+    return dtype == kFloat32           ? vector_gemm<float, float>(p)
+           : p.epilogue.float32_result ? vector_gemm<BFloat16, float>(p)
+                                       : vector_gemm<BFloat16, BFloat16>(p);
+  }
   if (is_bf16(algorithm)) return TiledGemm<BFloat16>(algorithm, p, static_cast<float*>(workspace)).run();
   if (algorithm == GemmAlgorithm::kDirect || p.k == 0) {
     direct_gemm<float>(p);
-    return apply_epilogue<float>(p);
-  }
-  if (algorithm == GemmAlgorithm::kVector) {
-    vector_gemm(p);
     return apply_epilogue<float>(p);
   }
   TiledGemm<float>(algorithm, p, static_cast<float*>(workspace)).run();

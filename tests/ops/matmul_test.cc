@@ -139,13 +139,12 @@ constexpr GemmAlgorithm kAlgorithms[] = {
     GemmAlgorithm::kDirect,        GemmAlgorithm::kAvx2,       GemmAlgorithm::kAvx2Swapped,      GemmAlgorithm::kAvx512,
     GemmAlgorithm::kAvx512Swapped, GemmAlgorithm::kAvx512Bf16, GemmAlgorithm::kAvx512Bf16Swapped};
 
-bool is_bf16(GemmAlgorithm algorithm) { return algorithm >= GemmAlgorithm::kAvx512Bf16; }
-
 /// Compares one algorithm with float64 on one product; the matrices have padding of NaN around them.
-void check_algorithm(GemmAlgorithm algorithm, int64_t m, int64_t n, int64_t k, bool a_transposed, bool b_transposed) {
+void check_algorithm(GemmAlgorithm algorithm, int64_t m, int64_t n, int64_t k, bool a_transposed, bool b_transposed,
+                     bool is_bf16) {
+  const DType dtype = is_bf16 ? kBFloat16 : kFloat32;
   SCOPED_TRACE(
       str(to_string(algorithm), " m=", m, " n=", n, " k=", k, a_transposed ? " aT" : "", b_transposed ? " bT" : ""));
-  const DType dtype = is_bf16(algorithm) ? kBFloat16 : kFloat32;
   const auto make_matrix = [&](int64_t rows, int64_t columns, int64_t padding, uint64_t seed) {
     Dense values = random_dense({rows, columns + padding}, seed);
     for (int64_t i = 0; i < values.numel(); ++i) {
@@ -176,7 +175,7 @@ void check_algorithm(GemmAlgorithm algorithm, int64_t m, int64_t n, int64_t k, b
   for (const double beta : {0.0, 1.0, 0.5}) {
     for (const int variant : {0, 1, 2, 3}) {
       const bool epilogue = variant & 1, float32_result = variant & 2;
-      if (float32_result ? dtype == kFloat32 : is_bf16(algorithm) && k > 8192) continue;
+      if (float32_result ? dtype == kFloat32 : is_bf16 && k > 8192) continue;
       const DType result = float32_result ? kFloat32 : dtype;
       const Tensor out = make_tensor(random_dense({m, n}, 3), result);
       const Dense old = dense(out);
@@ -198,30 +197,34 @@ void check_algorithm(GemmAlgorithm algorithm, int64_t m, int64_t n, int64_t k, b
 TEST(GemmAlgorithms, EachAlgorithmMatchesFloat64) {
   for (const GemmAlgorithm algorithm : kAlgorithms) {
     if (!is_available(algorithm)) continue;
+    const bool is_bf16 = algorithm >= GemmAlgorithm::kAvx512Bf16;
     for (const int64_t m : {1, 5, 7, 49}) {
       for (const int64_t n : {1, 3, 17, 33, 65}) {
         for (const int64_t k : {1, 7, 33, 34}) {
-          for (const int transposed : {0, 1, 2, 3}) check_algorithm(algorithm, m, n, k, transposed & 1, transposed & 2);
+          for (const int transposed : {0, 1, 2, 3})
+            check_algorithm(algorithm, m, n, k, transposed & 1, transposed & 2, is_bf16);
         }
       }
     }
-    check_algorithm(algorithm, 13, 70, 1025, false, true);  // two blocks of k
-    check_algorithm(algorithm, 13, 70, 2100, true, false);  // three
-    if (is_bf16(algorithm)) {
-      check_algorithm(algorithm, 7, 70, 8191, true, true);
-      check_algorithm(algorithm, 3, 65, 8195, false, false);  // two blocks, which have float32 results only
+    check_algorithm(algorithm, 13, 70, 1025, false, true, is_bf16);  // two blocks of k
+    check_algorithm(algorithm, 13, 70, 2100, true, false, is_bf16);  // three
+    if (is_bf16) {
+      check_algorithm(algorithm, 7, 70, 8191, true, true, is_bf16);
+      check_algorithm(algorithm, 3, 65, 8195, false, false, is_bf16);  // two blocks, which have float32 results only
     }
-    check_algorithm(algorithm, 150, 300, 200, false, true);  // several pieces
-    check_algorithm(algorithm, 150, 300, 200, true, false);
-    check_algorithm(algorithm, 150, 300, 200, false, false);
+    check_algorithm(algorithm, 150, 300, 200, false, true, is_bf16);  // several pieces
+    check_algorithm(algorithm, 150, 300, 200, true, false, is_bf16);
+    check_algorithm(algorithm, 150, 300, 200, false, false, is_bf16);
   }
 }
 
 TEST(GemmAlgorithms, VectorAlgorithmMatchesFloat64) {
-  for (const int64_t n : {1, 3, 4, 66}) {
-    for (const int64_t k : {1, 7, 8, 33}) check_algorithm(GemmAlgorithm::kVector, 1, n, k, false, true);
+  for (const bool is_bf16 : {false, true}) {
+    for (const int64_t n : {1, 3, 4, 66}) {
+      for (const int64_t k : {1, 7, 8, 33}) check_algorithm(GemmAlgorithm::kVector, 1, n, k, false, true, is_bf16);
+    }
+    check_algorithm(GemmAlgorithm::kVector, 1, 600, 500, false, true, is_bf16);  // several pieces
   }
-  check_algorithm(GemmAlgorithm::kVector, 1, 600, 500, false, true);  // several pieces
 }
 
 TEST(GemmAlgorithms, ShapeDeterminesTheAlgorithm) {
@@ -246,7 +249,7 @@ TEST(GemmAlgorithms, ShapeDeterminesTheAlgorithm) {
   EXPECT_EQ(gemm_algorithm(128, 1024, 784, true, true), tiles);
   const auto of_bf16 = [](int64_t m, int64_t n, int64_t k) { return gemm_algorithm(m, n, k, false, true, kBFloat16); };
   EXPECT_EQ(of_bf16(24, 24, 24), GemmAlgorithm::kDirect);
-  EXPECT_EQ(of_bf16(1, 1024, 784), GemmAlgorithm::kAvx512Bf16Swapped);
+  EXPECT_EQ(of_bf16(1, 1024, 784), GemmAlgorithm::kVector);
   EXPECT_EQ(of_bf16(512, 1024, 784), GemmAlgorithm::kAvx512Bf16Swapped);
   EXPECT_EQ(of_bf16(513, 1024, 784), GemmAlgorithm::kAvx512Bf16);
 }
