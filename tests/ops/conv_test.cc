@@ -95,6 +95,7 @@ INSTANTIATE_TEST_SUITE_P(
                       geometry(3, 20, {3, 3}, 130, 3, 1, 2),        // padding larger than the kernel's reach
                       geometry(2, 150, {4, 5}, 35, 5, 1, 2),        //
                       geometry(40, 8, {5, 5}, 12, 3, 1, 2),         // several pieces and slices
+                      geometry(5, 60, {31, 30}, 130, 3, 2, 1),      // several chunks of rows
                       geometry(0, 3, {5, 5}, 4, 3),                 // no images
                       geometry(2, 0, {5, 5}, 4, 3),                 // nothing to sum
                       geometry(2, 3, {5, 5}, 0, 3)));               // no filters
