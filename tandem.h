@@ -51,6 +51,7 @@
 #include <tandem/nn/checkpoint.h>
 #include <tandem/nn/clone.h>
 #include <tandem/nn/conv.h>
+#include <tandem/nn/defer_guard.h>
 #include <tandem/nn/embedding.h>
 #include <tandem/nn/init.h>
 #include <tandem/nn/layers.h>

@@ -66,6 +66,8 @@ Tensor SavedTensor::get() const {
   if (recomputation_) [[unlikely]]
     recompute();
   if (!data_.defined()) return {};
+  if (const RefPtr<StorageOwner>& memory = data_.storage()->owner()) [[unlikely]]
+    memory->on_backward();
   TANDEM_CHECK(StateError, data_.version() == version_, owner_.name(), ": '", name_, "' (", describe(data_),
                ") was changed in place by '", data_.storage()->last_writer(),
                "' after it was saved for backward (version ", data_.version(), ", saved at ", version_, ")");

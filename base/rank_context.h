@@ -71,6 +71,7 @@ struct TANDEM_API RankContext {
   uint64_t next_node = 1;                  ///< creation number of the next autograd node
   bool detect_anomaly = false;             ///< see DetectAnomalyGuard
   bool skip_init = false;                  ///< see nn::init::SkipGuard
+  bool defer_init = false;                 ///< see DeferGuard
   OpenAutograd open_autograd;              ///< owned by autograd/
   OpenTraceSpans open_span;                ///< parent of the next trace span; trace_work adds to it
   OpenStreams open_streams;                ///< owned by tensor/

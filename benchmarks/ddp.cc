@@ -83,11 +83,10 @@ void compare_with(td::distributed::Context& context, const std::string& name, in
   td::set_num_threads(1);
   struct Side {
     td::benchmarks::TrainingCase training;
-    td::distributed::GradientReducer reducer;
+    td::DistributedDataParallel<td::nn::Module> ddp;
     Side(const std::string& name, td::distributed::Context& context, td::distributed::Shard shard)
         : training((td::manual_seed(1), td::benchmarks::make_case(name))),
-          reducer(training.model->named_parameters(), training.model->named_buffers(), context.group(),
-                  {.shard = shard}) {}
+          ddp(*training.model, context.group(), {.shard = shard}) {}
   };
   Side whole(name, context, td::distributed::Shard::kNone), divided(name, context, level);
   std::vector<double> whole_ms, divided_ms, ratios;
@@ -128,7 +127,7 @@ void declare(CLI::App& app, Settings& s) {
       ->delimiter(',')
       ->check(CLI::IsMember({"none", "fp16", "bf16", "power_sgd"}));
   app.add_option("--shard", s.shard, "compare a level with undivided steps")
-      ->check(CLI::IsMember({"none", "optimizer", "gradients"}));
+      ->check(CLI::IsMember({"none", "optimizer", "gradients", "parameters"}));
   app.add_option("--json", s.json, "also append the lines to this file");
 }
 
@@ -142,11 +141,9 @@ TANDEM_RANK_MAIN(ddp) {
   context.group()->barrier();  // Report measures rank 0's peak while the other ranks wait here
   for (const std::string& name : settings.cases) {
     using td::distributed::Shard;
-    if (settings.shard == "none") {
-      run(context, name, settings.steps, settings.compress, report.get());
-    } else {
-      const Shard level = settings.shard == "optimizer" ? Shard::kOptimizer : Shard::kGradients;
-      compare_with(context, name, settings.steps, level, report.get());
+    if (settings.shard == "none") run(context, name, settings.steps, settings.compress, report.get());
+    for (const Shard level : {Shard::kOptimizer, Shard::kGradients, Shard::kParameters}) {
+      if (settings.shard == to_string(level)) compare_with(context, name, settings.steps, level, report.get());
     }
   }
 }

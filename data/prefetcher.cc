@@ -65,6 +65,7 @@ RankContext worker_context(const RankContext& creator) {
   context.autocast = -1;
   context.module_scope = nullptr;
   context.skip_init = false;
+  context.defer_init = false;
   return context;
 }
 

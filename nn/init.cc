@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include <tandem/autograd/grad_mode.h>
+#include <tandem/nn/deferred_init.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/index.h>
 #include <tandem/ops/linalg.h>
@@ -87,14 +88,14 @@ double normal_distribution(double x) { return 0.5 * std::erfc(-x / std::numbers:
 
 const Tensor& uniform_(const Tensor& tensor, double a, double b, Generator* generator) {
   TANDEM_CHECK(ValueError, a <= b, "uniform_: a is ", a, ", b is ", b, ", expected a <= b");
-  if (is_skipped()) return tensor;
+  if (is_skipped() || defer_init(tensor, generator, [=](auto& t, auto* g) { uniform_(t, a, b, g); })) return tensor;
   const NoGradGuard no_grad;
   return tensor.copy_(uniform_values(tensor.shape(), tensor.options(), generator).mul_(b - a).add_(a));
 }
 
 const Tensor& normal_(const Tensor& tensor, double mean, double std, Generator* generator) {
   TANDEM_CHECK(ValueError, std >= 0, "normal_: std is ", std, ", expected >= 0");
-  if (is_skipped()) return tensor;
+  if (is_skipped() || defer_init(tensor, generator, [=](auto& t, auto* g) { normal_(t, mean, std, g); })) return tensor;
   const NoGradGuard no_grad;
   return tensor.copy_(normal_values(tensor.shape(), tensor.options(), generator).mul_(std).add_(mean));
 }
@@ -108,13 +109,15 @@ const Tensor& trunc_normal_(const Tensor& tensor, double mean, double std, doubl
   const double high = 2 * normal_distribution((b - mean) / std) - 1;
   TANDEM_CHECK(ValueError, high - low > 1e-9 || a == b, "trunc_normal_: the interval from a = ", a, " to b = ", b,
                " is too far from the mean ", mean, " for the standard deviation ", std);
-  if (is_skipped()) return tensor;
+  const auto again = [=](const Tensor& t, Generator* g) { trunc_normal_(t, mean, std, a, b, g); };
+  if (is_skipped() || defer_init(tensor, generator, again)) return tensor;
   const Tensor values = uniform_values(tensor.shape(), {kFloat64, tensor.device()}, generator);
   values.mul_(high - low).add_(low);
   return tensor.copy_(values.erfinv().mul_(std * std::numbers::sqrt2).add_(mean).clamp_(a, b));
 }
 
 const Tensor& constant_(const Tensor& tensor, Scalar val) {
+  if (defer_init(tensor, nullptr, [=](auto& t, auto*) { constant_(t, val); })) return tensor;
   const NoGradGuard no_grad;
   return tensor.fill_(val);
 }
@@ -125,6 +128,7 @@ const Tensor& ones_(const Tensor& tensor) { return constant_(tensor, 1); }
 
 const Tensor& eye_(const Tensor& tensor) {
   check_2d("eye_", tensor);
+  if (defer_init(tensor, nullptr, [](auto& t, auto*) { eye_(t); })) return tensor;
   const NoGradGuard no_grad;
   return tensor.copy_(eye(tensor.size(0), tensor.size(1), tensor.options()));
 }
@@ -134,6 +138,7 @@ const Tensor& dirac_(const Tensor& tensor, int64_t groups) {
                ", expected 3, 4 or 5 dimensions");
   TANDEM_CHECK(ValueError, groups >= 1 && tensor.size(0) % groups == 0, "dirac_: groups is ", groups,
                ", expected a divisor of the ", tensor.size(0), " output channels");
+  if (defer_init(tensor, nullptr, [=](auto& t, auto*) { dirac_(t, groups); })) return tensor;
   const NoGradGuard no_grad;
   tensor.zero_();
   const int64_t outputs = tensor.size(0) / groups;
@@ -181,6 +186,7 @@ const Tensor& kaiming_normal_(const Tensor& tensor, double a, Mode mode, Nonline
 const Tensor& orthogonal_(const Tensor& tensor, double gain, Generator* generator) {
   check_at_least_2d("orthogonal_", tensor);
   if (tensor.numel() == 0 || is_skipped()) return tensor;
+  if (defer_init(tensor, generator, [=](auto& t, auto* g) { orthogonal_(t, gain, g); })) return tensor;
   const NoGradGuard no_grad;
   const int64_t rows = tensor.size(0), columns = tensor.numel() / rows;
   const DType dtype = tensor.dtype() == kFloat64 ? kFloat64 : kFloat32;
@@ -195,7 +201,8 @@ const Tensor& sparse_(const Tensor& tensor, double sparsity, double std, Generat
   check_2d("sparse_", tensor);
   TANDEM_CHECK(ValueError, sparsity >= 0 && sparsity <= 1, "sparse_: sparsity is ", sparsity,
                ", expected 0 <= sparsity <= 1");
-  if (is_skipped()) return tensor;
+  const auto again = [=](const Tensor& t, Generator* g) { sparse_(t, sparsity, std, g); };
+  if (is_skipped() || defer_init(tensor, generator, again)) return tensor;
   normal_(tensor, 0, std, generator);
   const auto zeros = static_cast<int64_t>(std::ceil(sparsity * static_cast<double>(tensor.size(0))));
   const NoGradGuard no_grad;

@@ -11,8 +11,10 @@
 #include <tandem/autograd/node.h>
 #include <tandem/base/log.h>
 #include <tandem/base/type_name.h>
+#include <tandem/nn/deferred_init.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/primitives.h>
+#include <tandem/tensor/state_pieces.h>
 #include <tandem/tensor/state_reader.h>
 
 namespace tandem { inline namespace v0 { namespace nn {
@@ -27,6 +29,19 @@ std::string joined(const std::string& prefix, const std::string& name) {
 autograd::Leaf* leaf_of(const Tensor& tensor) {
   const TensorImpl& impl = tensor.impl();
   return impl.has_node ? nullptr : static_cast<autograd::Leaf*>(impl.autograd.get());
+}
+
+/// The shard of a parameter that states have in pieces; null for others.
+autograd::LeafShard* pieces_of(const Tensor& tensor) {
+  const autograd::Leaf* const leaf = leaf_of(tensor);
+  return leaf != nullptr && leaf->shard() != nullptr && leaf->shard()->is_in_pieces ? leaf->shard() : nullptr;
+}
+
+Tensor row_major(const Tensor& tensor) {
+  if (tensor.is_contiguous()) return tensor;
+  Tensor copy = empty(tensor.shape(), tensor.options());
+  primitives::copy(tensor, copy);
+  return copy;
 }
 
 template <class M>
@@ -248,6 +263,8 @@ Tensor& Module::add_parameter(std::string name, Tensor value) {
     TANDEM_CHECK(StateError, value.is_contiguous(), "add_parameter: '", name, "' is not contiguous (", describe(value),
                  "); use contiguous()");
     make_parameter(name, value);
+    if (RankContext::current().defer_init && value.dim() > 1 && value.storage()->use_count() == 1)
+      defer_memory(joined(path(), name), value);
   }
   return parameters_.emplace_back(OwnTensor{std::move(name), std::move(value), Kind::kParameter}).tensor;
 }
@@ -356,7 +373,12 @@ void Module::throw_wrong_class(const char* what, const Module& found, const std:
 State Module::state_dict() const {
   State state;
   for_each_tensor("", [&](const std::string& path, const Tensor& tensor, Kind kind) {
-    if (kind != Kind::kNonPersistentBuffer) state.set(path, tensor.detach());
+    if (kind == Kind::kNonPersistentBuffer) return;
+    if (const autograd::LeafShard* const shard = pieces_of(tensor)) {
+      state.set(path, make_pieces(tensor.shape(), shard->begin, shard->values));
+    } else {
+      state.set(path, tensor.detach());
+    }
   });
   return state;
 }
@@ -379,20 +401,36 @@ LoadReport Module::load(StateReader& reader, const LoadStateDictOptions& options
   for_each_tensor("", [&](const std::string& path, const Tensor& tensor, Kind kind) {
     if (kind == Kind::kNonPersistentBuffer) return;
     mine.emplace_back(path, tensor);
-    if (reader.find(path) != nullptr) given.insert(&tensor.impl());
+    if (reader.has(path)) given.insert(&tensor.impl());
   });
   LoadReport report;
   std::vector<std::pair<Tensor, Tensor>> copies;  // to, from
+  struct Elements {
+    Tensor parameter, to;      // elements of the parameter
+    std::vector<Tensor> from;  // consecutive elements
+  };
+  std::vector<Elements> elements;                 // of parameters in pieces, here or in the state
   std::map<const TensorImpl*, NamedTensor> used;  // path and value of each tensor that is loaded
   bool is_dtype_only = false;                     // a mismatch that convert_dtype would remove
   for (const auto& [path, tensor] : mine) {
-    if (reader.find(path) == nullptr) {
+    if (!reader.has(path)) {
       if (given.contains(&tensor.impl())) {  // a tied tensor, contained under another of its paths
         report.loaded_keys.push_back(path);
         continue;
       }
       report.missing_keys.push_back(path);
       if (!options.strict) continue;
+    }
+    const autograd::LeafShard* const shard = pieces_of(tensor);
+    const int64_t begin = shard ? shard->begin : 0, end = shard ? shard->end : tensor.numel();
+    const auto own = [&, &parameter = tensor] {
+      if (shard == nullptr) allocate_deferred(parameter);
+      return shard ? shard->values : view_elements(parameter, begin, end);
+    };
+    if (reader.find(path) == nullptr) {
+      elements.push_back({tensor, own(), reader.read_elements(path, tensor.shape(), tensor.dtype(), begin, end)});
+      report.loaded_keys.push_back(path);
+      continue;
     }
     const Tensor* const saved = reader.read_tensor(path, tensor, options.convert_dtype);
     if (saved == nullptr) {
@@ -402,7 +440,9 @@ LoadReport Module::load(StateReader& reader, const LoadStateDictOptions& options
     report.loaded_keys.push_back(path);
     if (saved->dtype() != tensor.dtype()) report.converted_keys.push_back(path);
     const auto [first, is_new] = used.try_emplace(&tensor.impl(), path, *saved);
-    if (is_new) {
+    if (is_new && shard != nullptr) {
+      elements.push_back({tensor, own(), {view_elements(row_major(*saved), begin, end)}});
+    } else if (is_new) {
       copies.emplace_back(tensor, *saved);
     } else if (!have_equal_values(first->second.second, *saved, tensor.dtype())) {
       reader.refuse(path, "tied to '" + first->second.first + "', which has other values in the state");
@@ -413,9 +453,16 @@ LoadReport Module::load(StateReader& reader, const LoadStateDictOptions& options
                     is_dtype_only ? " (convert_dtype = true converts floating-point tensors)" : ""),
                 options.strict);
   for (const auto& [to, from] : copies) {
+    allocate_deferred(to);
     if (to.data_ptr() == from.data_ptr() && to.strides() == from.strides()) continue;  // the module's own state_dict
     primitives::copy(from, to);
     autograd::end_in_place("load_state_dict", to);
+  }
+  for (const auto& [parameter, to, from] : elements) {
+    copy_elements(from, to);
+    autograd::end_in_place("load_state_dict", parameter);
+    const autograd::Leaf* const leaf = leaf_of(parameter);
+    if (pieces_of(parameter) != nullptr) leaf->shard()->group->exchange({leaf});
   }
   return report;
 }

@@ -17,6 +17,7 @@
 #include <tandem/base/function_ref.h>
 #include <tandem/base/hook_handle.h>
 #include <tandem/base/macros.h>
+#include <tandem/base/module_observer.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/base/trace.h>
 #include <tandem/tensor/state.h>
@@ -285,6 +286,12 @@ class TANDEM_API Module {
   /// Makes to() and the building functions of this module and the modules below throw StateError with `reason` until
   /// the handle is destroyed. The handle may outlive the module.
   HookHandle freeze_structure(std::string reason);
+  /// For each of named_parameters() the path of its unit: the innermost of `units` (paths of modules) that contains all
+  /// places of the parameter, or "". An empty list means the children of every ModuleList. Throws ValueError if a
+  /// module does not exist. For DistributedDataParallel.
+  std::vector<std::string> units_of_parameters(std::vector<std::string> units) const;
+  /// Makes `observer` (null: nobody) the observer of the calls of the module at `path`: of its ModuleScopes.
+  void observe_calls(const std::string& path, RefPtr<ModuleObserver> observer);
 
   // --- names ---------------------------------------------------------------------------------------------------------
   /// "encoder.fc1"; "" for the root.
@@ -307,6 +314,7 @@ class TANDEM_API Module {
  private:
   template <class Base, class T>
   friend class ModuleContainer;
+  friend class ModuleScope;
   friend class ParametrizationList;
   friend void copy_state(const Module& from, Module& to);
 
@@ -384,6 +392,7 @@ class TANDEM_API Module {
   struct Freezes;
   std::shared_ptr<Freezes> freezes_;  ///< null before the first
   mutable std::atomic<const RefPtr<ScopeName>*> scope_name_ = nullptr;
+  RefPtr<ModuleObserver> observer_;
 };
 
 /// A child that can be replaced, as a member of the module that owns it:
@@ -430,7 +439,9 @@ class TANDEM_API ModuleScope {
  public:
   /// `module` must outlive the scope.
   explicit ModuleScope(const Module& module)
-      : entered_(module), span_(trace_enabled() ? TraceSpan(module.scope_name()->text, "forward") : TraceSpan()) {}
+      : entered_(module),
+        span_(trace_enabled() ? TraceSpan(module.scope_name()->text, "forward") : TraceSpan()),
+        observed_(module.observer_) {}
   ModuleScope(const ModuleScope&) = delete;
   ModuleScope& operator=(const ModuleScope&) = delete;
 
@@ -445,6 +456,7 @@ class TANDEM_API ModuleScope {
 
   Entered entered_;
   TraceSpan span_;  ///< after entered_, so that the span is recorded with the module's name
+  ObservedCall observed_;
 };
 
 /// A module that maps one tensor to one tensor.

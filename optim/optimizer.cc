@@ -358,8 +358,7 @@ StepTensors Optimizer::step_tensors(size_t index, const Tensor& gradient, unsign
   const Tensor& parameter = parameters_[index];
   const bool has_master = is_16_bit(parameter);
   const autograd::LeafShard* const shard = shard_of(parameter);
-  auto* const own = static_cast<std::byte*>(parameter.data_ptr()) +
-                    (shard != nullptr ? shard->begin * static_cast<int64_t>(size_of(parameter.dtype())) : 0);
+  std::byte* const own = shard != nullptr ? shard->values.data_ptr() : parameter.data_ptr();
   StepTensors tensors = {shard != nullptr ? shard->size() : parameter.numel(),
                          gradient.defined() ? gradient.data_ptr() : nullptr,
                          has_master ? states_[index].master.data_ptr() : own,

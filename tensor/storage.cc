@@ -29,6 +29,22 @@ RefPtr<Storage> Storage::adopt(Device device, void* data, int64_t num_bytes, std
   return storage;
 }
 
+RefPtr<Storage> Storage::provided(Device device, int64_t num_bytes, RefPtr<StorageOwner> owner) {
+  RefPtr<Storage> storage(new Storage(device, nullptr, num_bytes));
+  storage->owner_ = std::move(owner);
+  return storage;
+}
+
+void Storage::provide(const RefPtr<Storage>& memory, int64_t offset) {
+  data_ = memory->data() + offset;
+  parent_ = memory;
+}
+
+void Storage::withdraw() {
+  data_ = nullptr;
+  parent_ = {};
+}
+
 Storage::~Storage() {
   if (block_.data != nullptr) deallocate(device_, block_);
   if (release_) release_();

@@ -11,6 +11,18 @@
 
 namespace tandem { inline namespace v0 {
 
+class Storage;
+
+/// Provides the memory of storages that do not have it all the time: parameters that ranks divide, and parameters that
+/// are initialized later.
+class TANDEM_API StorageOwner : public RefCounted {
+ public:
+  /// Called when the memory of `storage` is used while it has none: provides it, or throws.
+  virtual void on_access(Storage& storage) = 0;
+  /// Called before an operation's backward reads a tensor of the storage.
+  virtual void on_backward() {}
+};
+
 /// A range of device memory with the version counter of the tensors that view it.
 ///
 /// All views of one storage share its version counter. A part of another storage made by `alias` has its own counter,
@@ -23,13 +35,28 @@ class TANDEM_API Storage : public RefCounted {
   static RefPtr<Storage> alias(const RefPtr<Storage>& parent, int64_t offset, int64_t num_bytes);
   /// Memory owned by the caller; `release` (may be empty) is called when the last reference is dropped.
   static RefPtr<Storage> adopt(Device device, void* data, int64_t num_bytes, std::function<void()> release);
+  /// `num_bytes` bytes of which `owner` provides the memory; initially without memory.
+  static RefPtr<Storage> provided(Device device, int64_t num_bytes, RefPtr<StorageOwner> owner);
   ~Storage() override;
 
-  std::byte* data() const { return data_; }         ///< first byte, in the memory of the device
+  /// The first byte, in the memory of the device. Throws what the owner throws if it does not provide the memory now.
+  std::byte* data() const {
+    if (data_ == nullptr && owner_) [[unlikely]]
+      owner_->on_access(const_cast<Storage&>(*this));
+    return data_;
+  }
   int64_t num_bytes() const { return num_bytes_; }  ///< size of the range
   Device device() const { return device_; }         ///< where the memory is
   /// Whether this object owns the memory; false for `alias` and `adopt`.
   bool owns_memory() const { return block_.data != nullptr; }
+  /// The object that provides and withdraws the memory; null for other storages.
+  const RefPtr<StorageOwner>& owner() const { return owner_; }
+  /// Makes the memory that of `memory` from byte `offset` on. For owners.
+  void provide(const RefPtr<Storage>& memory, int64_t offset);
+  /// Drops the memory. Tensors of this storage have no elements until `provide`. For owners.
+  void withdraw();
+  /// Makes the storage an ordinary one, with its present memory.
+  void remove_owner() { owner_ = {}; }
 
   /// Id of the stream in whose order the memory is used (Block); 0 for CPU memory and for adopted memory.
   uint64_t stream_id() const { return parent_ ? parent_->stream_id() : block_.stream_id; }
@@ -53,7 +80,8 @@ class TANDEM_API Storage : public RefCounted {
   std::byte* data_;
   int64_t num_bytes_;
   Block block_;                    ///< owned, if data came from the allocator
-  RefPtr<Storage> parent_;         ///< owner of the memory, if an alias
+  RefPtr<Storage> parent_;         ///< owner of the memory, if an alias or provided
+  RefPtr<StorageOwner> owner_;     ///< provides the memory; null if it is there all the time
   std::function<void()> release_;  ///< releases adopted memory
 };
 

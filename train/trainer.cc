@@ -133,6 +133,8 @@ class Trainer::Impl {
   /// The smallest and the largest `value` of all ranks. Collective.
   std::pair<int64_t, int64_t> smallest_and_largest(int64_t value) const;
   void broadcast_buffers();
+  /// Whole parameters for what ranks do alone, or with different numbers of batches. Collective.
+  std::vector<HookHandle> gather_parameters();
   void exclude_step();
   void evaluate_model(const std::function<Evaluation()>& evaluate);
   /// Merges the histories of the ranks and writes charts and events.
@@ -216,6 +218,12 @@ std::vector<std::string> Trainer::Impl::loss_texts() const {
 
 void Trainer::Impl::broadcast_buffers() {
   for (Objective& objective : objectives_) objective.reducer.broadcast_buffers();
+}
+
+std::vector<HookHandle> Trainer::Impl::gather_parameters() {
+  std::vector<HookHandle> handles;
+  for (Objective& objective : objectives_) handles.push_back(objective.reducer.gathered());
+  return handles;
 }
 
 void Trainer::Impl::exclude_step() {
@@ -369,7 +377,7 @@ double Trainer::Impl::add_gradients(Objective& objective, const data::Batch& bat
     value = objective.loss(batch);
   }
   // Only the last batch of a step averages gradients, unless whole gradients would need the memory.
-  const bool averages = is_last || objective.reducer.shard() == distributed::Shard::kGradients;
+  const bool averages = is_last || objective.reducer.shard() >= distributed::Shard::kGradients;
   const HookHandle no_sync = averages ? HookHandle() : objective.reducer.no_sync();
   const Tensor scaled = num_batches_ == 1 ? value : value * (1 / static_cast<double>(num_batches_));
   objective.scaler ? objective.scaler->backward(scaled) : scaled.backward();
@@ -429,6 +437,7 @@ void Trainer::Impl::evaluate_model(const std::function<Evaluation()>& evaluate) 
       const nn::TrainingModes evaluation(components_.model, false);
       const NoGradGuard no_grad;
       const Amp amp(options_.amp);
+      const std::vector<HookHandle> whole = gather_parameters();
       result = evaluate();
     }
     if (!result.empty()) text += ", " + describe(result, options_.evaluation_set);
@@ -543,6 +552,7 @@ void Trainer::Impl::finish() {
     if (overlap.steps > 0) note(prefix(objective) + distributed::to_string(overlap));
   }
   broadcast_buffers();
+  const std::vector<HookHandle> whole = gather_parameters();
   if (!is_rank0_) return;
   save_weights(options_.name, paths_.model, components_.model.state_dict().tensors());
   note(str("saved ", paths_.model));

@@ -122,4 +122,31 @@ BucketPlan plan_buckets(const std::vector<ParameterInfo>& parameters, BucketSize
   return plan;
 }
 
+BucketPlan plan_units(const std::vector<ParameterInfo>& parameters, const std::vector<size_t>& unit_of,
+                      int num_pieces) {
+  BucketPlan plan;
+  plan.placements.resize(parameters.size());
+  const size_t last = unit_of.empty() ? 0 : *std::max_element(unit_of.begin(), unit_of.end());
+  for (size_t next = last + 1; next-- > 0;) {
+    const size_t begin = plan.buffers.size();  // of the unit
+    for (size_t i = parameters.size(); i-- > 0;) {
+      const ParameterInfo& p = parameters[i];
+      if (unit_of[i] != next) continue;
+      size_t b = begin;
+      while (b < plan.buffers.size() && (plan.buffers[b].dtype != p.dtype || plan.buffers[b].device != p.device)) ++b;
+      const int buffer = static_cast<int>(b), parameter = static_cast<int>(i);
+      if (b == plan.buffers.size()) {
+        plan.buffers.push_back({p.dtype, p.device, 0});
+        plan.buckets.push_back({buffer, 0, 0, parameter, parameter});
+      }
+      plan.placements[i] = {buffer, plan.buffers[b].num_elements};
+      plan.buffers[b].num_elements += round_up(p.num_elements, kAlignBytes / size_of(p.dtype));
+      plan.buckets[b].end = plan.buffers[b].num_elements;
+      plan.buckets[b].first_parameter = parameter;
+    }
+  }
+  pad(plan, num_pieces);
+  return plan;
+}
+
 }}}  // namespace tandem::v0::distributed

@@ -5,6 +5,7 @@
 // become ready at about the same time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -63,5 +64,9 @@ struct BucketPlan {
 /// with equal arguments compute equal plans.
 TANDEM_API BucketPlan plan_buckets(const std::vector<ParameterInfo>& parameters, BucketSizes sizes = {},
                                    int num_pieces = 0);
+
+/// A bucket, which is a buffer, for each unit, dtype and device; unit_of[i] is the number of parameter i's unit. The
+/// buckets of later units come first, those of unit 0 last. Sizes are multiples of num_pieces times 64 bytes.
+BucketPlan plan_units(const std::vector<ParameterInfo>& parameters, const std::vector<size_t>& unit_of, int num_pieces);
 
 }}}  // namespace tandem::v0::distributed

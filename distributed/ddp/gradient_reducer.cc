@@ -6,6 +6,7 @@
 #include <tandem/distributed/ddp/gradient_reducer.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -70,7 +71,8 @@ void before_replays(std::function<void(bool is_first)> f) {
 }  // namespace
 
 std::string to_string(Shard shard) {
-  return shard == Shard::kNone ? "none" : shard == Shard::kOptimizer ? "optimizer" : "gradients";
+  constexpr std::array<const char*, 4> kNames = {"none", "optimizer", "gradients", "parameters"};
+  return kNames[static_cast<size_t>(shard)];
 }
 
 void GradientReducer::Impl::make_buckets() {
@@ -132,10 +134,18 @@ void GradientReducer::Impl::make_memory() {
 }
 
 /// The memory of buckets that the ranks divide.
-void GradientReducer::Impl::make_shards() {
+void GradientReducer::Impl::make_shards(const std::vector<std::string>& unit_names,
+                                        const std::vector<size_t>& unit_of) {
   NamedTensors divided;
   for (size_t p = 0; is_planned(p); ++p) divided.emplace_back(parameters[p].name, parameters[p].tensor);
-  shards = make_ref<ParameterShards>(group, plan, divided, options);
+  if (options.shard == Shard::kParameters) {
+    units = ParameterUnits::create(group, plan, divided, options, unit_names, unit_of);
+    shards = units;
+    for (size_t i = 0; i < buckets.size(); ++i) buckets[i].name = str("gradients of ", units->label(i));
+    if (group->rank() == 0) log(LogLevel::kInfo, "DistributedDataParallel: units", units->table());
+  } else {
+    shards = make_ref<ParameterShards>(group, plan, divided, options);
+  }
   shards->attach();
   for (size_t i = 0; i < buckets.size(); ++i) {
     Bucket& bucket = buckets[i];
@@ -231,6 +241,7 @@ void GradientReducer::Impl::launch(size_t i) {
       if (!parameters[p].leaf->filled()) primitives::fill(parameters[p].leaf->slot(), 0);
     }
   }
+  if (units) units->before_average(i);
   bucket.work = timer.launch([&] {
     if (shards && !hooks) return shards->average_async(i, bucket.name);
     return hooks ? hooks->launch(i) : group->all_reduce_async(bucket.values, ReduceOp::kAvg, {.name = bucket.name});
@@ -273,7 +284,7 @@ void GradientReducer::Impl::finish() {
   const bool captures = cuda::is_capturing();
   if (captures) follow_replays(used);
   check_usage(records);
-  if (!captures) check_values(records);
+  if (!captures && !units) check_values(records);  // with units, each element is on one rank only
   timer.finish();
 }
 
@@ -388,7 +399,7 @@ void GradientReducer::Impl::mark_averaged(autograd::Leaf& leaf) {
 }
 
 GradientReducer::GradientReducer(NamedTensors parameters, NamedTensors buffers, std::shared_ptr<ProcessGroup> group,
-                                 ReducerOptions options)
+                                 ReducerOptions options, const std::vector<std::string>& unit_of)
     : impl_(std::make_unique<Impl>()) {
   TANDEM_CHECK(StateError, group != nullptr, "GradientReducer: the group is null");
   Impl& impl = *impl_;
@@ -399,9 +410,9 @@ GradientReducer::GradientReducer(NamedTensors parameters, NamedTensors buffers, 
   TANDEM_CHECK(ValueError, has_hooks || options.hook_report_every == 0,
                "GradientReducer: hook_report_every requires hooks");
   for (const auto& hook : options.hooks) TANDEM_CHECK(ValueError, hook != nullptr, "GradientReducer: a hook is null");
-  TANDEM_CHECK(ValueError, !has_hooks || options.shard != Shard::kGradients,
-               "GradientReducer: hooks average whole gradients, which do not exist with Shard::kGradients; use "
-               "Shard::kOptimizer");
+  TANDEM_CHECK(ValueError, !has_hooks || options.shard <= Shard::kOptimizer,
+               "GradientReducer: hooks average whole gradients, which do not exist with Shard::k",
+               options.shard == Shard::kGradients ? "Gradients" : "Parameters", "; use Shard::kOptimizer");
   if (has_hooks && options.hooks.front()->needs_whole_parameters()) options.buckets.split = false;
   impl.options = options;
   impl.buffers = std::move(buffers);
@@ -410,13 +421,29 @@ GradientReducer::GradientReducer(NamedTensors parameters, NamedTensors buffers, 
   if (has_hooks)
     compared = str("communication hooks ", describe(options.hooks), ", report every ", options.hook_report_every, "\n");
   if (is_divided) compared += str("shard ", to_string(options.shard), "\n");
+  const bool has_units = options.shard == Shard::kParameters;
+  TANDEM_CHECK(ValueError, has_units || (options.units.empty() && !options.keep_after_forward),
+               "GradientReducer: units and keep_after_forward require Shard::kParameters");
+  for (size_t i = 0; has_units && i < unit_of.size(); ++i)
+    compared += str("shard parameters: '", parameters[i].first, "' in unit '", unit_of[i], "'\n");
   check_same_parameters(parameters, impl.buffers, compared, *impl.group);
-  impl.broadcast_values(parameters);
+  for (const auto& named : parameters) {
+    if (!has_units || !named.second.requires_grad()) impl.broadcast_values({named});  // the others unit by unit
+  }
   impl.broadcast_values(impl.buffers);
   std::vector<ParameterInfo> infos;
+  std::vector<std::string> unit_names = {""};
+  std::vector<size_t> units;  // of the trained parameters
   for (const bool is_trained : {true, false}) {
-    for (auto& [name, tensor] : parameters) {
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      auto& [name, tensor] = parameters[i];
       if (tensor.requires_grad() != is_trained) continue;
+      if (is_trained) {
+        const std::string unit = i < unit_of.size() ? unit_of[i] : "";
+        const auto found = std::find(unit_names.begin(), unit_names.end(), unit);
+        units.push_back(static_cast<size_t>(found - unit_names.begin()));
+        if (found == unit_names.end()) unit_names.push_back(unit);
+      }
       autograd::Leaf& leaf = autograd::leaf(tensor.requires_grad_(true));  // a frozen one may be trained later
       tensor.requires_grad_(is_trained);
       TANDEM_CHECK(StateError, !is_trained || !leaf.has_foreign_slot(), "GradientReducer: the gradient of '", name,
@@ -427,11 +454,12 @@ GradientReducer::GradientReducer(NamedTensors parameters, NamedTensors buffers, 
   }
   impl.all_parameters = std::move(parameters);
   TANDEM_CHECK(ValueError, !infos.empty(), "GradientReducer: no parameter requires grad");
-  impl.plan = plan_buckets(infos, options.buckets, is_divided ? impl.group->size() : 0);
+  impl.plan = has_units ? plan_units(infos, units, impl.group->size())
+                        : plan_buckets(infos, options.buckets, is_divided ? impl.group->size() : 0);
   const Device device = infos.front().device;
   if (!device.is_cpu() && impl.group->size() > 1) impl.timer.use_gpu(device);  // a group uses one GPU per rank
   impl.make_buckets();
-  is_divided ? impl.make_shards() : impl.make_memory();
+  is_divided ? impl.make_shards(unit_names, units) : impl.make_memory();
   if (has_hooks) {
     impl.hooks = std::make_unique<MeasuredCommHooks>(impl.group, options.hooks,
                                                      std::vector<GradBucket>(impl.buckets.begin(), impl.buckets.end()),
@@ -475,6 +503,15 @@ void GradientReducer::broadcast_buffers() {
 void GradientReducer::check_not_replaced(const NamedTensors& parameters, const NamedTensors& buffers) const {
   check_same_tensors("parameter", impl_->all_parameters, parameters);
   check_same_tensors("buffer", impl_->buffers, buffers);
+}
+
+std::vector<std::pair<std::string, RefPtr<ModuleObserver>>> GradientReducer::units() const {
+  if (!impl_->units) return {};
+  return impl_->units->observers();
+}
+
+HookHandle GradientReducer::gathered(const std::vector<std::string>& units) {
+  return impl_->units ? impl_->units->gather(units) : HookHandle();
 }
 
 const BucketPlan& GradientReducer::plan() const { return impl_->plan; }

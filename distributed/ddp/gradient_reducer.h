@@ -8,7 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include <tandem/base/hook_handle.h>
 #include <tandem/base/macros.h>
+#include <tandem/base/module_observer.h>
+#include <tandem/base/ref_counted.h>
 #include <tandem/distributed/comm_hooks.h>
 #include <tandem/distributed/ddp/bucket_plan.h>
 #include <tandem/distributed/process_group.h>
@@ -26,15 +29,16 @@ enum class UnusedParameters {
   kAllow,  ///< unused on all ranks: no gradient; used on some ranks: the mean, other ranks contribute zero
 };
 
-/// What the ranks divide among themselves. All levels send 2 (N - 1) / N bytes per byte of parameters and step, for N
-/// ranks and one backward.
+/// What the ranks divide among themselves. All levels except kParameters send 2 (N - 1) / N bytes per byte of
+/// parameters and step, for N ranks and one backward.
 enum class Shard {
-  kNone,       ///< nothing: every rank has all of it and takes the same step
-  kOptimizer,  ///< the optimizer's state: each rank updates 1 / N of every parameter (ZeRO-1)
-  kGradients,  ///< the gradients too; whole ones exist only for a few buckets during backward (ZeRO-2)
+  kNone,        ///< nothing: every rank has all of it and takes the same step
+  kOptimizer,   ///< the optimizer's state: each rank updates 1 / N of every parameter (ZeRO-1)
+  kGradients,   ///< the gradients too; whole ones exist only for a few buckets during backward (ZeRO-2)
+  kParameters,  ///< the parameters too; they are gathered unit by unit in forward and in backward (ZeRO-3, FSDP)
 };
 
-TANDEM_API std::string to_string(Shard shard);  ///< "none", "optimizer" or "gradients"
+TANDEM_API std::string to_string(Shard shard);  ///< "none", "optimizer", "gradients" or "parameters"
 
 /// Options of GradientReducer and DistributedDataParallel. Must be equal on all ranks.
 struct ReducerOptions {
@@ -48,8 +52,13 @@ struct ReducerOptions {
   /// k > 0: replay every k-th step without hooks, and with the first hooks of the chain, to measure the error of the
   /// hooks; see GradientReducer::hook_report(). Does not change the training. 0: never.
   int64_t hook_report_every = 0;
-  /// See GradientReducer. With kGradients there are no hooks.
+  /// See GradientReducer. With kGradients and kParameters there are no hooks.
   Shard shard = Shard::kNone;
+  /// With kParameters: paths of the modules that are units, each gathered as a whole when it is called. A parameter
+  /// belongs to the innermost unit that contains it, else to the root unit. Empty: each child of every nn::ModuleList.
+  std::vector<std::string> units = {};
+  /// With kParameters: units remain whole from forward to backward, which sends 2/3 of the bytes for more memory.
+  bool keep_after_forward = false;
 };
 
 /// Time per step in milliseconds, averaged over `steps`. step = local + exposed + stolen. With `shard`, `local` has
@@ -91,6 +100,11 @@ TANDEM_API std::string to_string(const OverlapReport& report);
 /// Optimizers that need whole parameters (Muon) throw StateError, and so do set_grad and capture by a cuda::Graph.
 /// Construction moves the parameters to other memory.
 ///
+/// With kParameters, a parameter has elements only while its unit is gathered: during calls of the unit's module
+/// (ModuleScope), and in backward; the root unit from the call of the model to the end of backward. Parameters remain
+/// the same objects. Reading one at other times throws StateError, except within gathered(). All ranks must call the
+/// same units in the same order. Module::state_dict() contains this rank's pieces.
+///
 /// A parameter's own post-accumulate-grad hooks see this rank's gradient if they were registered before the reducer was
 /// made; later ones must not read it, because it may be being averaged.
 ///
@@ -99,9 +113,10 @@ TANDEM_API std::string to_string(const OverlapReport& report);
 class TANDEM_API GradientReducer {
  public:
   /// Collective. Throws StateError if ranks differ, if `group` is null, or if a gradient belongs to another reducer;
-  /// ValueError for invalid options or without parameters that require grad.
+  /// ValueError for invalid options or without parameters that require grad. With kParameters, unit_of[i] is the path
+  /// of the unit of the i-th parameter; if it is empty, all belong to the root unit.
   GradientReducer(NamedTensors parameters, NamedTensors buffers, std::shared_ptr<ProcessGroup> group,
-                  ReducerOptions options = {});
+                  ReducerOptions options = {}, const std::vector<std::string>& unit_of = {});
   /// Moves the gradients to separate memory; with `shard`, drops them. Aborts the group if all-reduces are in flight.
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
@@ -114,6 +129,13 @@ class TANDEM_API GradientReducer {
 
   /// Throws StateError if these lists are not the tensors that the reducer was made with.
   void check_not_replaced(const NamedTensors& parameters, const NamedTensors& buffers) const;
+
+  /// With kParameters: the path of each unit, that of the root being "", and the observer of calls of its module.
+  std::vector<std::pair<std::string, RefPtr<ModuleObserver>>> units() const;
+  /// With kParameters: while the handle exists, the parameters of the units with these paths (none: of all) are whole,
+  /// also in Module::state_dict(); they need their full memory. This rank's pieces of changed parameters are kept.
+  /// Collective. Steps must not be made. A reducer that is destroyed in this scope leaves whole parameters.
+  HookHandle gathered(const std::vector<std::string>& units = {});
 
   const BucketPlan& plan() const;  ///< layout of the buckets
   Shard shard() const;             ///< of the options

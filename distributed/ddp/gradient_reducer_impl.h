@@ -12,7 +12,7 @@
 #include <tandem/distributed/ddp/gradient_reducer.h>
 #include <tandem/distributed/ddp/measured_comm_hooks.h>
 #include <tandem/distributed/ddp/overlap_timer.h>
-#include <tandem/distributed/ddp/parameter_shards.h>
+#include <tandem/distributed/ddp/parameter_units.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
@@ -47,6 +47,7 @@ struct GradientReducer::Impl {
   NamedTensors all_parameters, buffers;
   std::vector<Parameter> parameters;    ///< parameters with a bucket, then those frozen at construction
   RefPtr<ParameterShards> shards;       ///< null with kNone
+  RefPtr<ParameterUnits> units;         ///< with kParameters: `shards`
   std::vector<RefPtr<Storage>> memory;  ///< with kNone, one per plan.buffers
   std::vector<Bucket> buckets;
   std::shared_ptr<int> no_sync_depth = std::make_shared<int>(0);      ///< shared with handles, which may outlive this
@@ -63,7 +64,7 @@ struct GradientReducer::Impl {
   }
   void make_buckets();
   void make_memory();
-  void make_shards();
+  void make_shards(const std::vector<std::string>& unit_names, const std::vector<size_t>& unit_of);
   void broadcast_values(const NamedTensors& tensors);
   void on_gradient(size_t parameter);
   void begin();

@@ -10,15 +10,17 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-constexpr size_t kMaxInFlight = 2;  ///< with kGradients: buckets whose gradients are being averaged
+/// Buckets whose gradients are being averaged while backward continues.
+size_t max_in_flight(Shard level) { return level == Shard::kGradients ? 2 : 1; }
 
 }  // namespace
 
 ParameterShards::ParameterShards(std::shared_ptr<ProcessGroup> group, const BucketPlan& plan,
-                                 const NamedTensors& parameters, const ReducerOptions& options)
+                                 const NamedTensors& parameters, const ReducerOptions& options,
+                                 const std::vector<RefPtr<StorageOwner>>& owners)
     : group_(std::move(group)),
       level_(options.shard),
-      limits_memory_(level_ == Shard::kGradients && options.unused == UnusedParameters::kError),
+      limits_memory_(level_ >= Shard::kGradients && options.unused == UnusedParameters::kError),
       bucket_of_(plan.placements.size()) {
   for (const auto& [name, tensor] : parameters) {
     TANDEM_CHECK(StateError, tensor.is_contiguous(), "DistributedDataParallel: '", name,
@@ -43,13 +45,25 @@ ParameterShards::ParameterShards(std::shared_ptr<ProcessGroup> group, const Buck
     const int64_t size = group_->size();
     bucket.parameters = zeros({size, (range.end - range.begin) / size}, {buffer.dtype, buffer.device});
     for (const size_t p : bucket.contents) {  // frees the old memory bucket by bucket
-      const Tensor& parameter = parameters[p].second;
-      const Tensor own = slice(bucket.parameters, p);
+      const auto& [name, parameter] = parameters[p];
+      Tensor own = slice(bucket.parameters, p);
+      if (level_ == Shard::kParameters) group_->broadcast(parameter, 0, {.name = str("initial value of '", name, "'")});
       primitives::copy(parameter, own);
+      if (level_ == Shard::kParameters) {
+        bucket.memory.push_back(Storage::provided(own.device(), own.num_bytes(), owners[p]));
+        own = make_view(bucket.memory.back(), own.dtype(), own.shape(), own.strides(), 0);
+      }
       // Graphs of earlier forwards and copies for autocast belong to the old memory.
       while (own.storage()->version() <= parameter.version()) own.storage()->bump_version("DistributedDataParallel");
       leaves_[p]->rounded.remove();
       take_memory(parameter, own);
+    }
+    bucket.own = own_piece(bucket.parameters);
+    if (level_ == Shard::kParameters) {
+      const Tensor piece = empty_like(bucket.own);
+      primitives::copy(bucket.own, piece);
+      bucket.own = piece;
+      bucket.parameters = {};
     }
     buckets_.push_back(std::move(bucket));
   }
@@ -58,10 +72,15 @@ ParameterShards::ParameterShards(std::shared_ptr<ProcessGroup> group, const Buck
 void ParameterShards::attach() {
   const int64_t rank = group_->rank();
   for (size_t p = 0; p < leaves_.size(); ++p) {
-    const int64_t piece = buckets_[bucket_of_[p]].parameters.size(1), count = num_elements(leaves_[p]->shape());
+    const Tensor& own = buckets_[bucket_of_[p]].own;
+    const int64_t piece = own.numel(), count = num_elements(leaves_[p]->shape());
     const int64_t begin = std::clamp<int64_t>(rank * piece - offsets_[p], 0, count);
     const int64_t end = std::clamp<int64_t>((rank + 1) * piece - offsets_[p], 0, count);
-    leaves_[p]->set_shard(make_ref<autograd::LeafShard>(RefPtr<autograd::ShardGroup>(this), p, begin, end));
+    const int64_t first = begin == end ? 0 : offsets_[p] + begin - rank * piece;
+    const auto shard = make_ref<autograd::LeafShard>(RefPtr<autograd::ShardGroup>(this), p, begin, end,
+                                                     own.slice(0, first, first + end - begin));
+    shard->is_in_pieces = level_ == Shard::kParameters;
+    leaves_[p]->set_shard(shard);
   }
 }
 
@@ -83,18 +102,54 @@ Tensor ParameterShards::slice(const Tensor& values, size_t parameter) const {
   return make_view(own, values.dtype(), shape, row_major_strides(shape), 0);
 }
 
+Tensor ParameterShards::make_whole(const Bucket& bucket) {
+  const Shape shape = {group_->size(), bucket.own.numel()};
+  const Device device = bucket.own.device();
+  const int64_t num_bytes = bucket.own.num_bytes() * group_->size();
+  // The smallest memory that suffices. Reuse is in the order of the current stream, which has waited for the last
+  // collective in this memory.
+  auto found = free_.end();
+  for (auto memory = free_.begin(); memory != free_.end(); ++memory) {
+    const bool fits = (*memory)->device() == device && (*memory)->num_bytes() >= num_bytes;
+    if (fits && (found == free_.end() || (*memory)->num_bytes() < (*found)->num_bytes())) found = memory;
+  }
+  const RefPtr<Storage> memory = found != free_.end() ? *found : Storage::allocate(device, num_bytes);
+  if (found != free_.end()) free_.erase(found);
+  return make_view(memory, bucket.own.dtype(), shape, row_major_strides(shape), 0);
+}
+
+Work ParameterShards::gather_async(size_t index, const std::string& name) {
+  Bucket& bucket = buckets_[index];
+  bucket.parameters = make_whole(bucket);
+  return group_->all_gather_async(bucket.parameters, bucket.own, {.name = name});
+}
+
+void ParameterShards::provide(size_t index) {
+  Bucket& bucket = buckets_[index];
+  bucket.version = 0;
+  for (size_t i = 0; i < bucket.contents.size(); ++i) {
+    const int64_t offset = offsets_[bucket.contents[i]] * static_cast<int64_t>(size_of(bucket.own.dtype()));
+    bucket.memory[i]->provide(bucket.parameters.storage(), offset);
+    bucket.version += bucket.memory[i]->version();
+  }
+}
+
+void ParameterShards::withdraw(size_t index, bool keep_changes) {
+  Bucket& bucket = buckets_[index];
+  uint32_t version = 0;
+  for (size_t i = 0; i < bucket.contents.size(); ++i) {
+    version += bucket.memory[i]->version();
+    bucket.memory[i]->withdraw();
+    leaves_[bucket.contents[i]]->rounded.remove();
+  }
+  if (keep_changes && version != bucket.version) primitives::copy(own_piece(bucket.parameters), bucket.own);
+  if (bucket.parameters.defined()) free_.push_back(std::exchange(bucket.parameters, {}).storage());
+}
+
 const Tensor& ParameterShards::gradients(size_t bucket) {
   Bucket& own = buckets_[bucket];
   if (own.gradients.defined()) return own.gradients;
-  const Tensor& like = own.parameters;
-  // Reuse in the order of the current stream, which has waited for the last average in this memory.
-  const auto fits = [&](const RefPtr<Storage>& memory) {
-    return memory->device() == like.device() && memory->num_bytes() >= like.num_bytes();
-  };
-  const auto found = std::find_if(free_.begin(), free_.end(), fits);
-  const RefPtr<Storage> memory = found != free_.end() ? *found : Storage::allocate(like.device(), like.num_bytes());
-  if (found != free_.end()) free_.erase(found);
-  own.gradients = make_view(memory, like.dtype(), like.shape(), like.strides(), 0);
+  own.gradients = make_whole(own);
   // The padding between and behind the gradients is averaged as well.
   const Tensor flat = make_view(own.gradients.storage(), own.gradients.dtype(), {own.gradients.numel()}, {1}, 0);
   int64_t begin = 0;
@@ -121,7 +176,7 @@ Tensor ParameterShards::slot(const autograd::Leaf& leaf) {
 }
 
 Work ParameterShards::average_async(size_t index, const std::string& name) {
-  while (limits_memory_ && in_flight_.size() >= kMaxInFlight) end_average(in_flight_.front());
+  while (limits_memory_ && in_flight_.size() >= max_in_flight(level_)) end_average(in_flight_.front());
   Bucket& bucket = buckets_[index];
   if (level_ == Shard::kOptimizer) {
     bucket.piece = own_piece(bucket.gradients);
@@ -154,7 +209,7 @@ void ParameterShards::end_average(size_t index) {
     leaves_[p]->drop_slot();
   }
   bucket.earlier = {};
-  if (level_ == Shard::kGradients) free_.push_back(std::exchange(bucket.gradients, {}).storage());
+  if (level_ != Shard::kOptimizer) free_.push_back(std::exchange(bucket.gradients, {}).storage());
 }
 
 void ParameterShards::exchange(const std::vector<const autograd::Leaf*>& leaves) {

@@ -114,7 +114,10 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
   options.folders = {examples::kSamples};
   options.evaluation_set = "test";
   options.max_norm = 1;
-  options.after_step = [&] { averaged.update_parameters(model); };
+  options.after_step = [&] {
+    const td::HookHandle whole = ddp.gathered();
+    averaged.update_parameters(model);
+  };
   options.identity.emplace_back("training images", td::str(data.train->size()));
   td::train::Trainer trainer(ctx, options,
                              {.model = model,

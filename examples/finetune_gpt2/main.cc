@@ -95,6 +95,7 @@ void finetune(td::distributed::Context& ctx, const examples::TrainingFlags& flag
   const td::text::TokenDataset training(std::vector<uint16_t>(tokens.begin(), split), windows);
   const td::text::TokenDataset validation(std::vector<uint16_t>(split, tokens.end()), windows);
 
+  td::HookHandle whole;  // destroyed after `ddp`, so that the parameters remain whole
   td::DistributedDataParallel ddp(model, ctx.group(), flags.reducer_options());
   td::optim::AdamW adamw(examples::decay_matrices_only(model, {.lr = flags.lr, .weight_decay = 0.1}));
   td::data::DistributedSampler sampler(training.size(), ctx.rank(), ctx.world_size(), {.seed = flags.seed});
@@ -127,6 +128,7 @@ void finetune(td::distributed::Context& ctx, const examples::TrainingFlags& flag
       },
       [&] { return examples::evaluate_language_model(model, validation, ctx, flags.batch_size); });
   const std::string result = options.out + '/' + kResult;
+  whole = ddp.gathered();
   if (ctx.rank() == 0) save_pretrained(result, model, own_flags.model);
   trainer.note("saved " + result);
 }

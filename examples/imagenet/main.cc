@@ -122,7 +122,10 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
   options.name = "imagenet";
   options.title = td::str(own.model, flags.data.empty() ? " on drawn shapes" : " on images of " + flags.data);
   options.items = "images";
-  options.after_step = [&] { averaged.update_parameters(model); };
+  options.after_step = [&] {
+    const td::HookHandle whole = ddp.gathered();
+    averaged.update_parameters(model);
+  };
   options.identity.emplace_back("training images", td::str(data.train->size()));
   td::train::Trainer trainer(ctx, options,
                              {.model = model,

@@ -105,6 +105,7 @@ td::train::Plot train(td::distributed::Context& ctx, const examples::TrainingFla
         return td::cross_entropy(ddp(batch.input).flatten(0, 1), batch.target.flatten());
       },
       [&] { return examples::evaluate_language_model(model, validation, ctx); });
+  const td::HookHandle whole = ddp.gathered();
   if (settings.sample.length > 0 && ctx.rank() == 0) {
     std::cout << examples::sample(model, context, vocabulary, settings.sample, ctx.device()) << std::endl;
   }

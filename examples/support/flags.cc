@@ -96,7 +96,9 @@ td::distributed::ReducerOptions TrainingFlags::reducer_options() const {
   }
   options.hook_report_every = hook_report_every;
   using td::distributed::Shard;
-  options.shard = shard == "optimizer" ? Shard::kOptimizer : shard == "gradients" ? Shard::kGradients : Shard::kNone;
+  for (const Shard level : {Shard::kOptimizer, Shard::kGradients, Shard::kParameters}) {
+    if (shard == to_string(level)) options.shard = level;
+  }
   return options;
 }
 
@@ -131,7 +133,7 @@ int parse_training_flags(int argc, char** argv, const ProgramInfo& program, Trai
                  "with --compress: steps between reports of the compression error; 0 = never")
       ->check(count(0));
   app.add_option("--shard", flags.shard, "what the ranks divide among themselves to save memory")
-      ->check(CLI::IsMember({"none", "optimizer", "gradients"}));
+      ->check(CLI::IsMember({"none", "optimizer", "gradients", "parameters"}));
   app.add_option("--seed", flags.seed, "seed of initial weights, data order and generated data")
       ->check(number<uint64_t>("a whole number", 0));
   if (!program.data_help.empty()) app.add_option("--data", flags.data, program.data_help)->check(not_empty);

@@ -1,12 +1,14 @@
-// Trainings whose ranks divide the optimizer's state and the gradients.
+// Trainings whose ranks divide the optimizer's state, the gradients and the parameters.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include <tandem/base/module_observer.h>
 #include <tandem/distributed/launch.h>
 #include <tandem/optim/adam.h>
 #include <tandem/optim/sgd.h>
@@ -15,10 +17,11 @@
 
 namespace tandem::distributed {
 
-inline constexpr Shard kLevels[] = {Shard::kOptimizer, Shard::kGradients};
-inline constexpr Shard kAllLevels[] = {Shard::kNone, Shard::kOptimizer, Shard::kGradients};
+inline constexpr Shard kLevels[] = {Shard::kOptimizer, Shard::kGradients, Shard::kParameters};
+inline constexpr Shard kAllLevels[] = {Shard::kNone, Shard::kOptimizer, Shard::kGradients, Shard::kParameters};
 
-/// One training of Net on the ranks of a group; all of its ranks make equal steps.
+/// One training of Net on the ranks of a group; all of its ranks make equal steps. With kParameters "fc1" is a unit,
+/// "fc2" another one without its bias, which is of the root unit.
 struct Training {
   Context& context;
   Net net;
@@ -34,9 +37,32 @@ struct Training {
     x = inputs().slice(0, begin, begin + share).to(context.device()).to(dtype);
     y = labels().slice(0, begin, begin + share).contiguous().to(context.device());
     options.buckets = {64, 256, 64};  // several buckets
-    reducer = std::make_unique<GradientReducer>(net.named(), NamedTensors{}, context.group(), std::move(options));
+    const std::vector<std::string> units = {"fc1", "fc1", "fc2", ""};
+    reducer =
+        std::make_unique<GradientReducer>(net.named(), NamedTensors{}, context.group(), std::move(options), units);
   }
-  Tensor loss() const { return net.loss(x, y); }
+  /// f() as a call of the module of this unit.
+  template <class F>
+  auto in(const std::string& unit, F f) const {
+    RefPtr<ModuleObserver> observer;
+    for (const auto& [path, calls] : reducer->units()) observer = path == unit ? calls : observer;
+    const ObservedCall call(observer);
+    return f();
+  }
+  Tensor first(const Tensor& input) const {
+    return in("fc1", [&] { return linear(input, net.w1, net.b1); });
+  }
+  Tensor loss(const Tensor& input, const Tensor& expected) const {
+    return in("", [&] {
+      const Tensor h = relu(first(input));
+      return in("fc2", [&] { return cross_entropy(linear(h, net.w2, net.b2), expected); });
+    });
+  }
+  Tensor loss() const { return loss(x, y); }
+  std::vector<double> values() const {
+    const HookHandle whole = reducer->gathered();
+    return all_values(net);
+  }
 };
 
 inline std::unique_ptr<optim::Optimizer> sgd(const Net& net) {

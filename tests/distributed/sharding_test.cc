@@ -1,5 +1,5 @@
-// DistributedDataParallel whose ranks divide the optimizer's state and the gradients trains as an undivided one. On
-// CPUs and GPUs.
+// DistributedDataParallel whose ranks divide the optimizer's state, the gradients and the parameters trains as an
+// undivided one. On CPUs and GPUs.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <tandem/distributed/comm_hooks.h>
+#include <tandem/distributed/distributed_data_parallel.h>
 #include <tandem/nn/averaged_model.h>
 #include <tandem/nn/layers.h>
 #include <tandem/ops/elementwise.h>
@@ -36,6 +37,7 @@ struct Case {
   UnusedParameters unused = UnusedParameters::kError;
   bool exact = true;                            ///< equal bytes; else equal within 1e-12
   std::function<void(Net&)> prepare = nullptr;  ///< before the construction of the reducer
+  bool runs_same_units = true;                  ///< on all ranks, as kParameters requires
 };
 
 void PrintTo(const Case& how, std::ostream* out) { *out << how.name; }
@@ -106,9 +108,16 @@ const Case kCases[] = {
      [](Training& t, int step) {
        t.optimizer->zero_grad();
        // Even steps do not reach the second layer on any rank; odd steps reach it on rank 0 only.
-       Tensor loss = linear(t.x, t.net.w1, t.net.b1).square().mean();
+       Tensor loss = t.first(t.x).square().mean();
        if (step % 2 == 1 && t.context.rank() == 0) loss = t.loss();
        loss.backward();
+       t.optimizer->step();
+     },
+     kFloat64, UnusedParameters::kAllow, true, nullptr, false},
+    {"UnusedOnAllRanks", adamw,
+     [](Training& t, int step) {
+       t.optimizer->zero_grad();
+       (step % 2 == 0 ? t.first(t.x).square().mean() : t.loss()).backward();
        t.optimizer->step();
      },
      kFloat64, UnusedParameters::kAllow},
@@ -131,14 +140,16 @@ const Case kCases[] = {
          const HookHandle alone = t.reducer->no_sync();
          t.loss().backward();
        }
-       linear(t.x, t.net.w1, step % 2 == 0 ? t.net.b1 : Tensor()).square().mean().backward();
+       t.in("fc1", [&] {
+          return linear(t.x, t.net.w1, step % 2 == 0 ? t.net.b1 : Tensor()).square().mean();
+        }).backward();
        t.optimizer->step();
      },
      kFloat64, UnusedParameters::kAllow},
-    {"Tied", adamw,  // w1 is used twice
+    {"Tied", adamw,  // w1 is used twice, its unit called twice
      [](Training& t, int /*step*/) {
        t.optimizer->zero_grad();
-       add(t.loss(), t.net.w1.square().mean()).backward();
+       add(t.loss(), t.in("fc1", [&] { return t.net.w1.square().mean(); })).backward();
        t.optimizer->step();
      }},
     {"Scaler", adamw,
@@ -147,13 +158,23 @@ const Case kCases[] = {
        if (step == 0) scaler = std::make_unique<optim::GradScaler>(optim::GradScalerOptions{.init_scale = 64});
        t.optimizer->zero_grad();
        Tensor loss = t.loss();
-       if (step == 2) loss = add(loss, mul(t.net.w1, Scalar(std::numeric_limits<double>::infinity())).sum());
+       const auto infinite = [&] { return mul(t.net.w1, Scalar(std::numeric_limits<double>::infinity())).sum(); };
+       if (step == 2) loss = add(loss, t.in("fc1", infinite));
        scaler->backward(loss);
        if (step == 4) scaler->unscale_(*t.optimizer);
        EXPECT_EQ(scaler->step(*t.optimizer), step != 2);
        scaler->update();
        EXPECT_EQ(scaler->get_scale(), step < 2 ? 64 : 32);
      }},
+    {"TwoForwards", adamw,
+     [](Training& t, int /*step*/) {
+       t.optimizer->zero_grad();
+       const Tensor a = t.loss(), b = mul(t.loss(), Scalar(2));
+       a.backward();
+       b.backward();
+       t.optimizer->step();
+     },
+     kFloat64, UnusedParameters::kError, false},
 };
 
 class Sharding : public ::testing::TestWithParam<std::tuple<Case, int>> {};
@@ -163,7 +184,7 @@ std::vector<double> train(Context& context, const Case& how, ReducerOptions opti
   Training t(context, options, how.dtype, how.prepare);
   t.optimizer = how.optimizer(t.net);
   for (int step = 0; step < steps; ++step) how.step(t, step);
-  return all_values(t.net);
+  return t.values();
 }
 
 TEST_P(Sharding, TrainsAsOneWholeOptimizer) {
@@ -172,6 +193,7 @@ TEST_P(Sharding, TrainsAsOneWholeOptimizer) {
     const int steps = testing::test_device().is_cpu() && !testing::kThreadSanitizer ? 50 : 10;  // others are slow
     const std::vector<double> expected = train(context, how, {}, steps);
     for (const Shard level : kLevels) {
+      if (level == Shard::kParameters && !how.runs_same_units) continue;
       const std::vector<double> got = train(context, how, {.shard = level}, steps);
       if (how.exact) {
         EXPECT_EQ(got, expected) << to_string(level);
@@ -199,13 +221,17 @@ std::vector<double> train_mixed(Context& context, Shard level) {
   for (int step = 0; step < 5; ++step) {
     adam.zero_grad();
     Tensor loss;
-    for (const Tensor& p : all) {
-      const Tensor term = mul(p.to(kFloat64), Scalar(context.rank() + step + 1)).sum();
-      loss = loss.defined() ? add(loss, term) : term;
+    {
+      const ObservedCall call(level == Shard::kParameters ? reducer.units()[0].second : nullptr);
+      for (const Tensor& p : all) {
+        const Tensor term = mul(p.to(kFloat64), Scalar(context.rank() + step + 1)).sum();
+        loss = loss.defined() ? add(loss, term) : term;
+      }
     }
     loss.backward();
     adam.step();
   }
+  const HookHandle whole = reducer.gathered();
   std::vector<double> result;
   for (const Tensor& p : all) {
     for (const double value : p.detach().to(kFloat64).to_vector<double>()) result.push_back(value);
@@ -237,15 +263,14 @@ TEST(ShardingSeveral, ModelsShareAnOptimizerOrHaveTheirOwn) {
         optim::clip_grad_norm_(all, 1e6);  // no effect
         joint.step();
       }
-      std::vector<double> values = all_values(a.net);
-      for (const Net* net : {&b.net, &whole.net}) {
-        const std::vector<double> own = all_values(*net);
+      std::vector<double> values = a.values();
+      for (const Training* t : {&b, &whole}) {
+        const std::vector<double> own = t->values();
         values.insert(values.end(), own.begin(), own.end());
       }
       results.push_back(values);
     }
-    EXPECT_EQ(results[1], results[0]);
-    EXPECT_EQ(results[2], results[0]);
+    for (const std::vector<double>& result : results) EXPECT_EQ(result, results[0]);
   });
 }
 
@@ -257,13 +282,14 @@ TEST(ShardingAverages, AreThoseOfUndividedTraining) {
       nn::Linear model(5, 3);
       model.to(context.device());
       nn::AveragedModel<nn::Linear> averaged(model, {.avg_fn = nn::get_ema_avg_fn(0.9)}, 5, 3);
-      GradientReducer reducer(model.named_parameters(), {}, context.group(), {.shard = level});
+      DistributedDataParallel ddp(model, context.group(), {.shard = level});
       optim::AdamW adam(model.parameters(), {.lr = 0.1});
       const Tensor x = values({4, 5}, static_cast<uint64_t>(context.rank())).to(kFloat32).to(context.device());
       for (int step = 0; step < 5; ++step) {
         adam.zero_grad();
-        model(x).square().mean().backward();
+        ddp(x).square().mean().backward();
         adam.step();
+        const HookHandle whole = ddp.gathered();
         averaged.update_parameters(model);
       }
       results.emplace_back();
@@ -271,8 +297,7 @@ TEST(ShardingAverages, AreThoseOfUndividedTraining) {
         for (const double value : p.detach().to(kFloat64).to_vector<double>()) results.back().push_back(value);
       }
     }
-    EXPECT_EQ(results[1], results[0]);
-    EXPECT_EQ(results[2], results[0]);
+    for (const std::vector<double>& result : results) EXPECT_EQ(result, results[0]);
   });
 }
 

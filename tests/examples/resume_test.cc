@@ -65,9 +65,9 @@ TEST_F(ExampleCheckpoints, CommHookStateIsRestoredOnResume) {
 
 TEST_F(ExampleCheckpoints, DividedStateResumesBitExactlyAtEveryLevel) {
   const std::string whole = fresh_folder("whole"), parts = fresh_folder("parts");
-  ASSERT_EQ(run_example("mnist", training(data, whole, {"--max-steps", "9"})).status, 0);
+  ASSERT_EQ(run_example("mnist", training(data, whole, {"--max-steps", "12"})).status, 0);
   int64_t steps = 0;
-  for (const std::string level : {"optimizer", "none", "gradients"}) {
+  for (const std::string level : {"optimizer", "none", "parameters", "gradients"}) {
     const std::string end = std::to_string(steps += 3);
     const auto part = run_example(
         "mnist",

@@ -1,0 +1,500 @@
+// Modules whose parameters the ranks divide and gather unit by unit (Shard::kParameters). On CPUs and GPUs.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <tandem/autograd/engine.h>
+#include <tandem/base/trace.h>
+#include <tandem/distributed/distributed_data_parallel.h>
+#include <tandem/nn/checkpoint.h>
+#include <tandem/nn/defer_guard.h>
+#include <tandem/nn/init.h>
+#include <tandem/nn/layers.h>
+#include <tandem/nn/module_list.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/reduce.h>
+#include <tandem/tensor/allocator.h>
+#include <tandem/tensor/cuda.h>
+#include <tandem/tensor/state_pieces.h>
+#include <tandem/tests/distributed/sharded_training.h>
+#include <tandem/tests/support/error_text.h>
+
+namespace tandem::distributed { namespace {
+
+using testing::error_text;
+using testing::rank_devices;
+
+constexpr int64_t kWidth = 6;
+
+struct Block : nn::Layer {
+  nn::Linear& fc;
+  bool fails = false;  ///< throw in forward
+  bool checkpoints = false;
+  explicit Block(int64_t width) : fc(add<nn::Linear>("fc", width, width)) {}
+  Tensor forward(const Tensor& input) override {
+    if (fails) throw ValueError("thrown by a block");
+    const auto f = [this](const Tensor& x) { return tanh(fc(x)); };
+    return checkpoints ? nn::checkpoint(f, input) : f(input);
+  }
+};
+
+/// Blocks between a layer that is used at both ends.
+struct Stack : nn::Layer {
+  nn::Linear& ends;
+  nn::ModuleList<Block>& blocks;
+  std::vector<int64_t> order;  ///< of the blocks
+  explicit Stack(int num_blocks, int64_t width = kWidth)
+      : ends(add<nn::Linear>("ends", width, width)), blocks(add<nn::ModuleList<Block>>("blocks")) {
+    for (int i = 0; i < num_blocks; ++i) {
+      blocks.append(std::make_unique<Block>(width));
+      order.push_back(i);
+    }
+  }
+  Tensor forward(const Tensor& input) override {
+    Tensor x = ends(input);
+    for (const int64_t i : order) x = x + blocks[i](x);
+    return ends(x);
+  }
+};
+
+using Ddp = DistributedDataParallel<Stack>;
+using Optimizer = std::unique_ptr<optim::Optimizer>;
+
+std::unique_ptr<Stack> make_stack(Context& context, int num_blocks = 3) {
+  manual_seed(1);
+  auto model = std::make_unique<Stack>(num_blocks);
+  model->to(context.device());
+  return model;
+}
+
+Tensor input_of(Context& context, int step) {
+  const auto seed = static_cast<uint64_t>(10 * step + context.rank());
+  return values({5, kWidth}, seed).to(kFloat32).to(context.device());
+}
+
+std::vector<double> values_of(Ddp& ddp) {
+  const HookHandle whole = ddp.gathered();
+  std::vector<double> result;
+  for (const Tensor& p : ddp.parameters()) {
+    for (const double value : p.detach().to(kFloat64).to_vector<double>()) result.push_back(value);
+  }
+  return result;
+}
+
+/// The parameters after steps with `loss`, which gets the model and the step.
+std::vector<double> train(Context& context, ReducerOptions options, const std::function<Tensor(Ddp&, int)>& loss,
+                          int steps = 4) {
+  const auto model = make_stack(context);
+  optim::AdamW before(model->parameters(), {.lr = 0.01});
+  Ddp ddp(*model, context.group(), std::move(options));
+  optim::AdamW after(model->parameters(), {.lr = 0.01});
+  for (int step = 0; step < steps; ++step) {
+    optim::AdamW& adam = context.world_size() == 2 ? before : after;  // it may be created at either time
+    adam.zero_grad();
+    loss(ddp, step).backward();
+    adam.step();
+  }
+  return values_of(ddp);
+}
+
+Tensor simple_loss(Ddp& ddp, Context& context, int step) { return ddp(input_of(context, step)).square().mean(); }
+
+const ReducerOptions kUnits = {.shard = Shard::kParameters};
+
+TEST(ParameterUnits, AreTheChildrenOfModuleListsByDefault) {
+  Stack model(2);
+  EXPECT_EQ(model.units_of_parameters({}),
+            (std::vector<std::string>{"", "", "blocks.0", "blocks.0", "blocks.1", "blocks.1"}));
+  EXPECT_EQ(model.units_of_parameters({"ends", "blocks.1.fc"}),
+            (std::vector<std::string>{"ends", "ends", "", "", "blocks.1.fc", "blocks.1.fc"}));
+  EXPECT_ERROR(ValueError, model.units_of_parameters({"blocks"}),
+               "DistributedDataParallel: unit 'blocks' is a list of modules, which is not called; name its modules");
+  EXPECT_NE(error_text<ValueError>([&] { model.units_of_parameters({"block"}); }).find("has no module 'block'"),
+            std::string::npos);
+  struct Tied : nn::Module {
+    nn::ModuleList<Stack>& stacks = add<nn::ModuleList<Stack>>("stacks");
+    Tied() {
+      for (int i = 0; i < 2; ++i) stacks.append(std::make_unique<Stack>(2));
+      stacks[0].blocks[1].add_parameter("tied", stacks[0].ends.weight);
+      stacks[0].blocks[1].add_parameter("far", stacks[1].ends.weight);
+    }
+  } tied;
+  const std::vector<std::string> units = tied.units_of_parameters({});
+  const std::vector<std::pair<std::string, Tensor>> named = tied.named_parameters();
+  for (size_t i = 0; i < named.size(); ++i) {
+    const auto& [path, tensor] = named[i];
+    const bool is_near = tensor.is_same(tied.stacks[0].ends.weight),
+               is_far = tensor.is_same(tied.stacks[1].ends.weight);
+    EXPECT_TRUE(!is_near || units[i] == "stacks.0") << path << " in " << units[i];
+    EXPECT_TRUE(!is_far || units[i].empty()) << path << " in " << units[i];
+  }
+}
+
+TEST(ParameterUnits, TrainAsAWholeModel) {
+  struct Case {
+    const char* name;
+    std::function<Tensor(Ddp&, Context&, int)> loss;
+    ReducerOptions options = kUnits;
+  };
+  const std::vector<Case> cases = {
+      {"simple", simple_loss},
+      {"kept after forward", simple_loss, {.shard = Shard::kParameters, .keep_after_forward = true}},
+      {"other units", simple_loss, {.shard = Shard::kParameters, .units = {"ends", "blocks.1", "blocks.0.fc"}}},
+      {"unit used twice",
+       [](Ddp& ddp, Context& context, int step) {
+         ddp.module().order = {0, 1, 0, 2, 2};
+         return simple_loss(ddp, context, step);
+       }},
+      {"other order in each step",
+       [](Ddp& ddp, Context& context, int step) {
+         ddp.module().order = step % 2 == 0 ? std::vector<int64_t>{2, 0, 1} : std::vector<int64_t>{0, 1, 2};
+         return simple_loss(ddp, context, step);
+       }},
+      {"checkpoint in units",
+       [](Ddp& ddp, Context& context, int step) {
+         for (Block* block : ddp.module().blocks) block->checkpoints = true;
+         return simple_loss(ddp, context, step);
+       }},
+      {"checkpoint around units",
+       [](Ddp& ddp, Context& context, int step) {
+         const auto model = [&ddp](const Tensor& x) { return ddp(x); };
+         return nn::checkpoint(model, input_of(context, step)).square().mean();
+       }},
+      {"two forwards before backward",
+       [](Ddp& ddp, Context& context, int step) {
+         return add(simple_loss(ddp, context, step), simple_loss(ddp, context, step + 7));
+       }},
+      {"evaluation between forward and backward",
+       [](Ddp& ddp, Context& context, int step) {
+         const Tensor loss = simple_loss(ddp, context, step);
+         const NoGradGuard no_grad;
+         ddp(input_of(context, step));
+         return loss;
+       }},
+      {"backward in forward",
+       [](Ddp& ddp, Context& context, int step) {
+         Tensor x = input_of(context, step).requires_grad_();
+         const Tensor y = ddp(x).square().mean();
+         const Tensor slope = tandem::grad({y}, {x})[0];
+         return add(simple_loss(ddp, context, step), slope.square().sum());
+       }},
+  };
+  for (const int world : worlds()) {
+    run_threads(rank_devices(world), [&](Context& context) {
+      for (const Case& how : cases) {
+        const auto loss = [&](Ddp& ddp, int step) { return how.loss(ddp, context, step); };
+        EXPECT_EQ(train(context, how.options, loss), train(context, {}, loss)) << how.name << ", " << world << " ranks";
+      }
+    });
+  }
+}
+
+/// The collectives of parameters and gradients of a rank in one step, in their order, and their bytes.
+std::vector<std::pair<std::string, int64_t>> collectives_of_step(Context& context, ReducerOptions options) {
+  const auto model = make_stack(context);
+  Ddp ddp(*model, context.group(), std::move(options));
+  optim::SGD sgd(model->parameters(), kSgd);
+  std::vector<std::pair<std::string, int64_t>> result;
+  for (int step = 0; step < 3; ++step) {
+    context.group()->barrier();
+    if (context.rank() == 0 && step == 2) start_trace();
+    context.group()->barrier();
+    simple_loss(ddp, context, step).backward();
+    sgd.step();
+    context.group()->barrier();
+  }
+  if (context.rank() != 0) return result;
+  for (const TraceEvent& event : stop_trace()) {
+    const bool is_unit = event.name.starts_with("parameters of ") || event.name.starts_with("gradients of ");
+    if (event.category == "comm" && event.rank == 0 && is_unit) result.emplace_back(event.name, event.num_bytes);
+  }
+  return result;
+}
+
+TEST(ParameterUnits, GatherInTheOrderOfUseOneUnitAhead) {
+  constexpr int kRanks = 2;
+  constexpr int64_t kPiece = (48 + 16) * 4 / kRanks;  // 36 weights and 6 biases, each padded to 64 bytes
+  run_threads(rank_devices(kRanks), [&](Context& context) {
+    const auto got = collectives_of_step(context, kUnits);
+    const auto kept = collectives_of_step(context, {.shard = Shard::kParameters, .keep_after_forward = true});
+    if (context.rank() != 0) return;
+    std::vector<std::string> names, kept_names;
+    for (const auto& [name, bytes] : got) {
+      names.push_back(name);
+      EXPECT_EQ(bytes, name.starts_with("parameters") ? kRanks * kPiece : kPiece) << name;
+    }
+    for (const auto& [name, bytes] : kept) kept_names.push_back(name);
+    const std::vector<std::string> forward = {"parameters of the root unit", "parameters of unit 'blocks.0'",
+                                              "parameters of unit 'blocks.1'", "parameters of unit 'blocks.2'"};
+    std::vector<std::string> expected = forward, expected_kept = forward;
+    // The last unit and the root remain; each other gather starts before the gradients of the unit before it are sent.
+    for (const char* name :
+         {"parameters of unit 'blocks.1'", "gradients of unit 'blocks.2'", "parameters of unit 'blocks.0'",
+          "gradients of unit 'blocks.1'", "gradients of unit 'blocks.0'", "gradients of the root unit"}) {
+      expected.push_back(name);
+      if (std::string(name).starts_with("gradients")) expected_kept.push_back(name);
+    }
+    EXPECT_EQ(names, expected);
+    EXPECT_EQ(kept_names, expected_kept);
+  });
+}
+
+TEST(ParameterUnits, ReadingElsewhereNamesParameterAndUnit) {
+  run_threads(rank_devices(2), [](Context& context) {
+    const auto model = make_stack(context);
+    const std::vector<double> initial = model->blocks[1].fc.weight.to_vector<double>();
+    const Tensor weight = model->blocks[1].fc.weight;  // a copy of the handle
+    Ddp ddp(*model, context.group(), kUnits);
+    const std::string text =
+        "'blocks.1.fc.weight' of unit 'blocks.1' is divided among the ranks: it is whole only while the unit runs; "
+        "read it in the operator() of that module, or in a scope of gathered()";
+    const auto check = [&] {
+      EXPECT_ERROR(StateError, weight.data_ptr(), text);
+      EXPECT_ERROR(StateError, weight.to_vector<double>(), text);
+      EXPECT_ERROR(StateError, weight.clone(), text);
+      EXPECT_ERROR(StateError, to_string(weight), text);
+      EXPECT_ERROR(StateError, weight.detach().t().contiguous(), text);
+      EXPECT_NE(error_text<StateError>([&] { model->ends.bias.data_ptr(); }).find("'ends.bias' of the root unit"),
+                std::string::npos);
+      EXPECT_EQ(weight.shape(), (Shape{kWidth, kWidth}));
+    };
+    check();
+    {
+      const HookHandle whole = ddp.gathered({"blocks.1"});
+      EXPECT_EQ(weight.to_vector<double>(), initial);
+    }
+    check();
+    EXPECT_NE(error_text<ValueError>([&] { static_cast<void>(ddp.gathered({"blocks.7"})); }).find("'blocks.7'"),
+              std::string::npos);
+    simple_loss(ddp, context, 0).backward();
+    check();
+    optim::SGD sgd(model->parameters(), kSgd);
+    {
+      const HookHandle whole = ddp.gathered({"blocks.1"});
+      EXPECT_NE(error_text<StateError>([&] { sgd.step(); }).find("step: the parameters of unit 'blocks.1' are whole"),
+                std::string::npos);
+    }
+    {
+      const NoGradGuard no_grad;
+      ddp(input_of(context, 0));
+      check();
+    }
+    const auto state = model->state_dict();
+    EXPECT_TRUE(is_pieces(state.get<State>("blocks.1.fc.weight")));
+    const HookHandle whole = ddp.gathered();
+    EXPECT_EQ(model->state_dict().get<Tensor>("blocks.1.fc.weight").shape(), weight.shape());
+  });
+}
+
+TEST(ParameterUnits, ChangesInAScopeAreKept) {
+  run_threads(rank_devices(2), [](Context& context) {
+    const auto model = make_stack(context);
+    Ddp ddp(*model, context.group(), kUnits);
+    {
+      const HookHandle whole = ddp.gathered();
+      const NoGradGuard no_grad;
+      for (const Tensor& p : model->parameters()) p.fill_(0.5);
+    }
+    for (const double value : values_of(ddp)) EXPECT_EQ(value, 0.5);
+  });
+}
+
+TEST(ParameterUnits, NextStepIsRightAfterExceptions) {
+  run_threads(rank_devices(2), [](Context& context) {
+    const auto loss = [&](Ddp& ddp, int step) {
+      Stack& model = ddp.module();
+      if (step % 2 == 1) {
+        model.blocks[1].fails = true;
+        EXPECT_THROW(simple_loss(ddp, context, step), ValueError);
+        model.blocks[1].fails = false;
+      }
+      const Tensor x = input_of(context, step), y = ddp(x).square();
+      if (step % 2 == 0 && step > 0) {
+        const HookHandle hook = y.register_hook([](const Tensor&) -> Tensor { throw ValueError("thrown by a hook"); });
+        EXPECT_THROW(y.mean().backward(), ValueError);
+        const auto no_sync = ddp.no_sync();
+        bool throws = true;
+        const HookHandle inside =
+            model.blocks[0].register_full_backward_hook([&](nn::Layer&, const Tensor&, const Tensor&) {
+              if (throws) throw ValueError("thrown by a hook");
+            });
+        EXPECT_THROW(simple_loss(ddp, context, step).backward(), ValueError);
+        throws = false;
+        for (const Tensor& p : model.parameters()) p.zero_grad();
+      }
+      return simple_loss(ddp, context, step);
+    };
+    EXPECT_EQ(train(context, kUnits, loss), train(context, {}, loss));
+  });
+}
+
+TEST(ParameterUnits, RanksThatRunOtherUnitsGetAnErrorThatNamesThem) {
+  std::vector<std::string> texts(2);
+  EXPECT_THROW(run_threads(rank_devices(2),
+                           [&](Context& context) {
+                             const auto model = make_stack(context);
+                             Ddp ddp(*model, context.group(), kUnits);
+                             if (context.rank() == 1) model->order = {0, 2, 1};
+                             try {
+                               ddp(input_of(context, 0));
+                             } catch (const Error& error) {
+                               texts[static_cast<size_t>(context.rank())] = error.what();
+                               throw;
+                             }
+                           }),
+               Error);
+  for (const std::string& text : texts) {
+    EXPECT_NE(text.find("unit 'blocks.1'"), std::string::npos) << text;
+    EXPECT_NE(text.find("unit 'blocks.2'"), std::string::npos) << text;
+  }
+}
+
+/// Trains two steps, from the state of an earlier training if it is given. Returns the states of all ranks, merged.
+std::pair<State, std::vector<double>> continue_on(int world, Shard level, const State* start) {
+  std::vector<State> states(static_cast<size_t>(world));
+  std::vector<double> values;
+  State merged;
+  run_threads(rank_devices(world), [&](Context& context) {
+    const auto model = make_stack(context);
+    Ddp ddp(*model, context.group(), {.shard = level});
+    optim::AdamW adam(model->parameters(), {.lr = 0.01});
+    if (start != nullptr) {
+      const nn::LoadReport report = model->load_state_dict(start->get<State>("model"));
+      EXPECT_EQ(report.loaded_keys.size(), 8u);
+      adam.load_state_dict(start->get<State>("optimizer"));
+    }
+    for (int step = 0; step < 2; ++step) {
+      adam.zero_grad();
+      ddp(input_of(context, 0)).square().mean().backward();
+      adam.step();
+    }
+    State& own = states[static_cast<size_t>(context.rank())];
+    own.set("model", model->state_dict());
+    own.set("optimizer", adam.state_dict());
+    context.group()->barrier();
+    if (context.rank() == 0) merged = merge_pieces(own, states);
+    context.group()->barrier();
+    const std::vector<double> all = values_of(ddp);
+    if (context.rank() == 0) values = all;
+  });
+  return {merged, values};
+}
+
+TEST(ParameterUnitsState, LoadsAtEveryNumberOfRanksAndLevel) {
+  for (const int saved_by : worlds()) {
+    const State whole = continue_on(saved_by, Shard::kNone, nullptr).first;
+    const State pieces = continue_on(saved_by, Shard::kParameters, nullptr).first;
+    for (const int loaded_by : worlds()) {
+      const std::vector<double> expected = continue_on(loaded_by, Shard::kNone, &whole).second;
+      for (const Shard level : kAllLevels) {
+        EXPECT_EQ(continue_on(loaded_by, level, &pieces).second, expected)
+            << saved_by << " ranks in pieces to " << loaded_by << " with " << to_string(level);
+      }
+      EXPECT_EQ(continue_on(loaded_by, Shard::kParameters, &whole).second, expected)
+          << saved_by << " whole to " << loaded_by;
+    }
+  }
+}
+
+TEST(DeferGuard, InitialValuesAreThoseOfAnOrdinaryModel) {
+  for (const int world : worlds()) {
+    run_threads(rank_devices(world), [](Context& context) {
+      std::vector<std::vector<double>> results;
+      for (const bool defers : {false, true}) {
+        manual_seed(1);
+        std::optional<DeferGuard> guard;
+        if (defers) guard.emplace();
+        Stack model(3);
+        nn::init::orthogonal_(model.blocks[0].fc.weight);
+        nn::init::trunc_normal_(model.blocks[1].fc.weight);
+        nn::init::sparse_(model.ends.weight, 0.3);
+        EXPECT_EQ(model.blocks[0].fc.weight.storage()->owner() != nullptr, defers);
+        guard.reset();
+        const Tensor drawn = empty({4});
+        nn::init::uniform_(drawn);  // the generator is at the same position
+        if (!context.device().is_cpu()) model.to(context.device());
+        Ddp ddp(model, context.group(), {.shard = defers ? Shard::kParameters : Shard::kNone});
+        results.push_back(values_of(ddp));
+        for (const double value : drawn.to_vector<double>()) results.back().push_back(value);
+      }
+      EXPECT_EQ(results[1], results[0]);
+    });
+  }
+}
+
+TEST(DeferGuard, UnsetParametersAreFoundAtTheFirstUse) {
+  struct Unset : nn::Layer {
+    Tensor& table = add_parameter("table", ones({4, 4}));
+    Tensor forward(const Tensor& input) override { return mul(input, table); }
+  };
+  const DeferGuard guard;
+  Unset model;
+  EXPECT_ERROR(StateError, model(ones({4, 4})),
+               "DeferGuard: 'table' has no initial value; set it by a function of nn::init, or create the module "
+               "without DeferGuard\n  in Unset");
+  State state;
+  state.set("table", full({4, 4}, 3));
+  model.load_state_dict(state);
+  EXPECT_EQ(model(ones({4, 4})).sum().item(), 48);
+}
+
+/// Peak bytes of the rank's device from construction to the third step, above those before.
+int64_t peak_of(Context& context, const ReducerOptions& options, bool defers, int num_blocks, int64_t width,
+                int64_t* constructed) {
+  const Device device = context.device();
+  const auto meet = [&] {
+    if (!device.is_cpu()) cuda::synchronize(device);
+    context.group()->barrier();
+  };
+  meet();
+  const int64_t before = memory_stats(device).allocated;
+  reset_peak_memory(device);
+  meet();
+  std::optional<DeferGuard> guard;
+  if (defers) guard.emplace();
+  Stack model(num_blocks, width);
+  if (!device.is_cpu()) model.to(device);
+  guard.reset();
+  Ddp ddp(model, context.group(), options);
+  optim::AdamW adam(model.parameters(), {.lr = 1e-3});
+  meet();
+  *constructed = memory_stats(device).peak_allocated - before;
+  meet();
+  const Tensor x = values({1, width}, 1).to(kFloat32).to(device);
+  for (int step = 0; step < 3; ++step) {
+    adam.zero_grad();
+    ddp(x).square().mean().backward();
+    adam.step();
+  }
+  meet();
+  const int64_t peak = memory_stats(device).peak_allocated - before;
+  meet();
+  return peak;
+}
+
+TEST(ParameterUnits, MemoryFollowsTheFormula) {
+  constexpr int kRanks = 4, kBlocks = 24;
+  const int64_t width = testing::test_device().is_cpu() ? 511 : 127;  // fits a size class of the allocator
+  run_threads(rank_devices(kRanks), [&](Context& context) {
+    const double sharing = context.device().is_cpu() ? kRanks : 1;  // ranks whose memory is counted together
+    const double layer = sharing * static_cast<double>((width * width + width) * 4), all = (kBlocks + 1) * layer;
+    int64_t constructed = 0;
+    const auto peak = static_cast<double>(peak_of(context, kUnits, true, kBlocks, width, &constructed));
+    // Parameters, gradients and two moments in pieces; two whole units, two buffers of gradients, and the root with
+    // its gradients.
+    const double expected = 4 * all / kRanks + (2 + 2 + 2) * layer;
+    EXPECT_NEAR(peak, expected, 0.05 * expected);
+    const MemoryPlan plan = memory_plan(Stack(kBlocks, width), kRanks, kUnits);
+    EXPECT_NEAR(sharing * static_cast<double>(plan.total()), expected, 0.01 * expected) << plan;
+    // Pieces, and for one unit its bucket, its parameters and random numbers.
+    EXPECT_LE(static_cast<double>(constructed), 1.05 * (all / kRanks + 3 * layer));
+  });
+}
+
+}}  // namespace tandem::distributed
