@@ -106,8 +106,7 @@ void check_ddp_step(const std::string& name, const std::string& table,
   distributed::run_threads(2, [&](distributed::Context& context) {
     set_num_threads(1);
     TrainingCase training = make_case(name);
-    const distributed::GradientReducer reducer(training.model->named_parameters(), training.model->named_buffers(),
-                                               context.group(), {.shard = shard});
+    const DistributedDataParallel<nn::Module> ddp(*training.model, context.group(), {.shard = shard});
     for (int i = 0; i < 3; ++i) training.step();
     context.group()->barrier();
     if (context.rank() == 0) start_trace();
@@ -121,9 +120,11 @@ void check_ddp_step(const std::string& name, const std::string& table,
       if (event.rank != 0 || event.name.starts_with("barrier")) continue;
       const bool is_instant = event.begin_ns == event.end_ns;
       if (event.category == "comm" && !is_instant) {
-        const std::string kind = event.name.starts_with("bucket ")                 ? "buckets"
-                                 : event.name.starts_with("parameters of bucket ") ? "parameters of buckets"
-                                                                                   : event.name;
+        std::string kind = event.name;
+        for (const std::string several :
+             {"bucket", "parameters of bucket", "gradients of unit", "parameters of unit"}) {
+          if (event.name.starts_with(several + " ")) kind = several + "s";
+        }
         ++collectives[kind];
         collectives[kind + ", bytes"] += event.num_bytes;
       }
@@ -183,6 +184,16 @@ algorithm all_gather: slots 3; algorithm reduce_scatter: exchange 16; algorithm 
 )",
                    shard);
   }
+}
+TEST(DdpStepCounts, Gpt384InUnits) {
+  check_ddp_step("gpt-384", R"(
+control record 1; control record, bytes 48; gradients of the root unit 1; gradients of the root unit, bytes 248064;
+gradients of units 6; gradients of units, bytes 21293568; parameters of the root unit 1;
+parameters of the root unit, bytes 496128; parameters of units 11; parameters of units, bytes 78076416; copy add_into 1;
+copy add_into, bytes 299520; copy copy 2; copy copy, bytes 199728; copy fill 1; copy fill, bytes 4;
+algorithm all_gather: exchange 12; algorithm all_gather: slots 1; algorithm reduce_scatter: exchange 7;
+)",
+                 distributed::Shard::kParameters);
 }
 
 }}  // namespace tandem::testing
