@@ -141,7 +141,10 @@ struct GridProduct {
                                : std::fill_n(to + i * columns, columns, BFloat16());
         }
       }
-      if (scatters) scatter_rows(grid, to, columns, begin, begin + count, data.out, columns, out_size);
+      if (!scatters) return;
+      parallel_for(count, 64, [&](int64_t from, int64_t end) {
+        scatter_rows(grid, to + from * columns, columns, begin + from, begin + end, data.out, columns, out_size);
+      });
     });
   }
 
