@@ -1,7 +1,7 @@
 // Times transfers and sums between the CPU devices of one process, relative to plain copies by the same machine.
 //
 //     ./bazelw run //benchmarks:device_transfers
-//     ./bazelw run //benchmarks:device_transfers -- --max-mib 64 --trace results/transfers.json
+//     ./bazelw run //benchmarks:device_transfers -- --max-mib 64
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -30,7 +30,6 @@ struct Flags {
   int in_flight = 2;
   int rounds = 9;
   std::string json;
-  std::string trace;
 };
 
 double seconds_of(const std::function<void()>& f) {
@@ -119,51 +118,6 @@ void measure(int64_t num_bytes, const Flags& flags, std::ofstream& json) {
   }
 }
 
-/// Times a transfer between two devices concurrent with matrix products on a third, by the clock and by the trace.
-void overlap(const Flags& flags) {
-  const td::Device first("cpu"), second("cpu:1"), third("cpu:2");
-  const td::Tensor large = td::randn({flags.max_mib * kMiB / 4}, {td::kFloat32, first});
-  const td::Tensor a = td::randn({1000, 1000}, {td::kFloat32, third});
-  const td::TransferOptions options{.chunk_bytes = flags.chunk_mib * kMiB, .max_in_flight = 1};
-  const int threads = td::num_threads();
-  td::set_num_threads(1);  // leaves a core to the copy workers
-  const auto compute = [&] {
-    for (int i = 0; i < 4; ++i) td::matmul(a, a);
-  };
-  const auto transfer = [&] { return td::to_async(large, second, options); };
-  transfer().wait();
-  compute();
-  const double transfer_s = seconds_of([&] { transfer().wait(std::chrono::hours(1)); });
-  const double compute_s = seconds_of(compute);
-  td::start_trace();
-  const double both_s = seconds_of([&] {
-    const td::Future<td::Tensor> result = transfer();
-    compute();
-    result.wait(std::chrono::hours(1));
-  });
-  const std::vector<td::TraceEvent> events = td::stop_trace();
-  td::set_num_threads(threads);
-  int64_t overlap_ns = 0;  // copy_ns while a product ran
-  int64_t copy_ns = 0;
-  for (const td::TraceEvent& copy : events) {
-    if (copy.name != "copy") continue;
-    copy_ns += copy.end_ns - copy.begin_ns;
-    for (const td::TraceEvent& product : events) {
-      if (product.name != "matmul") continue;
-      overlap_ns +=
-          std::max<int64_t>(0, std::min(copy.end_ns, product.end_ns) - std::max(copy.begin_ns, product.begin_ns));
-    }
-  }
-  std::printf(
-      "transfer of %lld MiB %.1f ms, matrix products %.1f ms, both concurrently %.1f ms; overlap %.0f %% of the copy "
-      "time\n",
-      static_cast<long long>(flags.max_mib), 1e3 * transfer_s, 1e3 * compute_s, 1e3 * both_s,
-      copy_ns > 0 ? 100.0 * static_cast<double>(overlap_ns) / static_cast<double>(copy_ns) : 0);
-  if (!flags.trace.empty()) {
-    td::profile::write_chrome_trace(tandem::benchmarks::user_path(flags.trace), events);
-  }
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -179,7 +133,6 @@ int main(int argc, char** argv) {
   app.add_option("--rounds", flags.rounds, "timed rounds, methods alternating; the median is reported")
       ->check(CLI::Range(1, 1000));
   app.add_option("--json", flags.json, "append one object per line to this file");
-  app.add_option("--trace", flags.trace, "write a trace of a transfer concurrent with products, for ui.perfetto.dev");
   return td::benchmarks::run_program(app, argc, argv, [&] {
     if (td::cpu_device_count() < 4) td::set_cpu_device_count(4);
     std::ofstream json;
@@ -189,6 +142,5 @@ int main(int argc, char** argv) {
     }
     std::printf("%9s  %-24s %9s %8s %10s\n", "MiB", "method", "ms", "GB/s", "of plain");
     for (int64_t mib = flags.min_mib; mib <= flags.max_mib; mib *= 4) measure(mib * kMiB, flags, json);
-    overlap(flags);
   });
 }

@@ -140,9 +140,7 @@ void time_collective(td::distributed::Context& context, const Settings& settings
 struct StepTimes {
   double step = 0;
   double first_ready = 0;  ///< from the start of the step until the gradients of the first bucket were ready
-  double all_sent =
-      0;  ///< until all buckets are sent, if the link sends each bucket when it is ready and never idles else
-  double update = 0;  ///< of the optimizer
+  double update = 0;       ///< of the optimizer
 };
 
 std::vector<double> values_of(const std::vector<StepTimes>& steps, double StepTimes::*value) {
@@ -151,13 +149,12 @@ std::vector<double> values_of(const std::vector<StepTimes>& steps, double StepTi
   return values;
 }
 
-/// Records the times at which the gradients of each bucket are ready.
+/// Records the times at which gradients are ready.
 class BucketTimer {
  public:
-  /// `rate`: payload rate of the link in bytes per second. `halved`: gradients are sent in 16 bits.
-  BucketTimer(const td::distributed::BucketPlan& plan, const td::distributed::NamedTensors& parameters, double rate,
-              bool halved)
-      : plan_(plan), rate_(rate), halved_(halved), ready_(parameters.size()) {
+  /// `halved`: gradients are sent in 16 bits.
+  BucketTimer(const td::distributed::BucketPlan& plan, const td::distributed::NamedTensors& parameters, bool halved)
+      : plan_(plan), halved_(halved), ready_(parameters.size()) {
     for (size_t p = 0; p < parameters.size(); ++p) {
       hooks_.push_back(td::autograd::leaf(parameters[p].second).add_hook([this, p](const td::Tensor&) {
         ready_[p] = Clock::now();
@@ -176,19 +173,13 @@ class BucketTimer {
     for (const auto& bucket : plan_.buckets) bytes += bytes_of(bucket);
     return bytes;
   }
-  /// Sets first_ready and all_sent of the step that began at `start`.
+  /// Sets first_ready of the step that began at `start`.
   void fill(Clock::time_point start, StepTimes& times) const {
-    double link_free = 0;  // the time at which the link has sent the buckets so far
-    for (const auto& bucket : plan_.buckets) {
-      double ready = 0;
-      for (int p = bucket.first_parameter; p <= bucket.last_parameter; ++p) {
-        const auto after = ready_[static_cast<size_t>(p)] - start;
-        ready = std::max(ready, std::chrono::duration<double, std::milli>(after).count());
-      }
-      if (&bucket == &plan_.buckets.front()) times.first_ready = ready;
-      link_free = std::max(link_free, ready) + 1e3 * static_cast<double>(bytes_of(bucket)) / rate_;
+    const auto& bucket = plan_.buckets.front();
+    for (int p = bucket.first_parameter; p <= bucket.last_parameter; ++p) {
+      const auto after = ready_[static_cast<size_t>(p)] - start;
+      times.first_ready = std::max(times.first_ready, std::chrono::duration<double, std::milli>(after).count());
     }
-    times.all_sent = link_free;
   }
 
  private:
@@ -198,7 +189,6 @@ class BucketTimer {
   }
 
   const td::distributed::BucketPlan& plan_;
-  const double rate_;
   const bool halved_;
   std::vector<Clock::time_point> ready_;
   std::vector<td::HookHandle> hooks_;
@@ -227,7 +217,7 @@ void time_case(td::distributed::Context& context, const Settings& settings, cons
   if (settings.bucket_mib > 0) options.buckets.bucket_bytes = static_cast<int64_t>(settings.bucket_mib * 1048576);
   td::distributed::GradientReducer reducer(training.model->named_parameters(), training.model->named_buffers(),
                                            context.group(), options);
-  const BucketTimer timer(reducer.plan(), training.model->named_parameters(), rate, settings.compress != "none");
+  const BucketTimer timer(reducer.plan(), training.model->named_parameters(), settings.compress != "none");
   const int64_t bytes = timer.num_bytes();
 
   // Steps without communication that run concurrently with plain TCP streams show the CPU time of the transfer alone.
@@ -270,8 +260,6 @@ void time_case(td::distributed::Context& context, const Settings& settings, cons
   const double update_ms = slowest(&StepTimes::update);
   const double link_ms = 1e3 * static_cast<double>(bytes) / rate;
   const double model_ms = std::max(local_ms, first_ms + link_ms + update_ms);
-  // A model that also includes the idle time of the link between buckets.
-  const double buckets_ms = std::max(local_ms, slowest(&StepTimes::all_sent) + update_ms);
   const td::distributed::OverlapReport report = reducer.report();
   print(context,
         {{"kind", "ddp"},
@@ -285,8 +273,6 @@ void time_case(td::distributed::Context& context, const Settings& settings, cons
          {"update_ms", update_ms},
          {"model_ms", model_ms},
          {"ratio", step_ms / model_ms},
-         {"buckets_ms", buckets_ms},
-         {"buckets_ratio", step_ms / buckets_ms},
          {"local_with_traffic_ms", traffic ? Json(settings.summary(slowest_per_step(with_traffic, group))) : Json()},
          {"exposed_ms", report.exposed_ms},
          {"comm_ms", report.comm_ms},

@@ -8,8 +8,7 @@ Each job first measures the payload rate of one plain TCP stream in each directi
 with the time of its bytes at that rate. A training step is compared with
 
 1. the larger of the step without communication and t(first bucket ready) + bytes / link rate + last update;
-2. the same, if the link also waits until the gradients of each bucket are ready;
-3. the step without communication while plain TCP streams transfer as many bytes. It includes the CPU time of the transfer on
+2. the step without communication while plain TCP streams transfer as many bytes. It includes the CPU time of the transfer on
    the core of the rank, which no transport can avoid.
 
 Each step has the time of its slower rank, because ranks that exchange gradients wait for each other. The group's log line and
@@ -128,8 +127,7 @@ def show(line):
         print(f"{line['case']}{compress}  step {line['step_ms']:.1f} ms = {line['ratio']:.3f} of max(local step "
               f"{line['local_ms']:.1f}, first bucket {line['first_ready_ms']:.1f} + link {line['link_ms']:.1f} + update "
               f"{line['update_ms']:.1f} = {line['first_ready_ms'] + line['link_ms'] + line['update_ms']:.1f} ms), "
-              f"{loaded}{line['buckets_ratio']:.3f} of {line['buckets_ms']:.1f} ms with each bucket sent once it is ready; the link "
-              f"carried {line['bytes_on_link'] / 2**20:.1f} MiB a step", flush=True)
+              f"{loaded}the link carried {line['bytes_on_link'] / 2**20:.1f} MiB a step", flush=True)
 
 
 class Tandem:

@@ -46,9 +46,9 @@ void run_operations(td::distributed::Context& ctx, const Flags& flags) {
   const auto show = [&](const OperationReport& report) {
     wrong += report.wrong();
     if (flags.check) {
-      print_json(report, *group);
+      print_json(report, group);
     } else {
-      print_table(report, *group);
+      print_table(report, group);
     }
   };
 

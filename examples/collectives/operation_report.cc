@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -27,24 +26,6 @@ Values values(const std::vector<td::Tensor>& tensors) {
     for (const double value : tensor.to(td::kFloat64).to_vector<double>()) all.push_back(value);
   }
   return all;
-}
-
-/// The texts of all ranks, in rank order.
-std::vector<std::string> all_gather_text(td::distributed::ProcessGroup& group, const std::string& text) {
-  const auto n = static_cast<int64_t>(text.size());
-  const td::Tensor lengths = td::empty({group.size()}, {.dtype = td::kInt64});
-  group.all_gather(lengths, td::full({}, n, {.dtype = td::kInt64}));
-  const td::Tensor mine = td::empty({n}, {.dtype = td::kUInt8});
-  if (n > 0) std::memcpy(mine.data<uint8_t>(), text.data(), text.size());
-  std::vector<td::Tensor> bytes;
-  for (const int64_t length : lengths.to_vector<int64_t>()) bytes.push_back(td::empty({length}, {.dtype = td::kUInt8}));
-  group.all_gather(bytes, mine);
-  std::vector<std::string> texts;
-  for (const td::Tensor& part : bytes) {
-    const auto characters = part.to_vector<uint8_t>();
-    texts.emplace_back(characters.begin(), characters.end());
-  }
-  return texts;
 }
 
 std::vector<std::string> split(const std::string& text) {
@@ -120,18 +101,18 @@ std::string OperationReport::json_lines(int rank) const {
   return out.str();
 }
 
-void print_json(const OperationReport& report, td::distributed::ProcessGroup& group) {
-  const std::vector<std::string> texts = all_gather_text(group, report.json_lines(group.rank()));
-  if (group.rank() != 0) return;
+void print_json(const OperationReport& report, const std::shared_ptr<td::distributed::ProcessGroup>& group) {
+  const std::vector<std::string> texts = td::distributed::all_gather_object(report.json_lines(group->rank()), group);
+  if (group->rank() != 0) return;
   for (const std::string& text : texts) std::cout << text;
   std::cout << std::flush;
 }
 
-void print_table(const OperationReport& report, td::distributed::ProcessGroup& group) {
+void print_table(const OperationReport& report, const std::shared_ptr<td::distributed::ProcessGroup>& group) {
   std::string mine;
   for (const std::string& cell : report.row()) mine += cell + kCellEnd;
-  const std::vector<std::string> texts = all_gather_text(group, mine);
-  if (group.rank() != 0) return;
+  const std::vector<std::string> texts = td::distributed::all_gather_object(mine, group);
+  if (group->rank() != 0) return;
 
   std::vector<std::vector<std::string>> rows = {report.columns()};
   for (const std::string& text : texts) rows.push_back(split(text));

@@ -1,6 +1,7 @@
 // Collects and checks a rank's inputs and outputs of one operation, and prints them for all ranks.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -63,9 +64,9 @@ class OperationReport {
 void throw_if_wrong(int wrong);
 
 /// Prints a table with one row per rank on rank 0's standard output. Collective.
-void print_table(const OperationReport& report, tandem::distributed::ProcessGroup& group);
+void print_table(const OperationReport& report, const std::shared_ptr<tandem::distributed::ProcessGroup>& group);
 
 /// Prints json_lines() of all ranks on rank 0's standard output. Collective.
-void print_json(const OperationReport& report, tandem::distributed::ProcessGroup& group);
+void print_json(const OperationReport& report, const std::shared_ptr<tandem::distributed::ProcessGroup>& group);
 
 }  // namespace examples

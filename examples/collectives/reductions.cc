@@ -18,6 +18,20 @@ double product_to(int n) {
   return product;
 }
 
+struct Reduction {
+  const char* name;
+  ReduceOp op;
+  Values expected;  ///< of tensors [1, rank + 1]
+};
+
+std::vector<Reduction> reductions(int num_ranks) {
+  const double n = num_ranks;
+  return {{"sum", ReduceOp::kSum, {n, sum_to(n)}},
+          {"product", ReduceOp::kProduct, {1, product_to(num_ranks)}},
+          {"max", ReduceOp::kMax, {1, n}},
+          {"min", ReduceOp::kMin, {1, 1}}};
+}
+
 }  // namespace
 
 OperationReport all_reduce(const Setup& setup) {
@@ -26,22 +40,15 @@ OperationReport all_reduce(const Setup& setup) {
   const td::Tensor x = td::tensor({1.0, setup.group.rank() + 1.0}).to(setup.device);
   report.show("x", x);
 
-  const td::Tensor sum = x.clone();
-  setup.group.all_reduce(sum);
-  const td::Tensor product = x.clone();
-  setup.group.all_reduce(product, ReduceOp::kProduct);
-  const td::Tensor largest = x.clone();
-  setup.group.all_reduce(largest, ReduceOp::kMax);
-  const td::Tensor least = x.clone();
-  setup.group.all_reduce(least, ReduceOp::kMin);
+  for (const auto& [name, op, expected] : reductions(setup.group.size())) {
+    const td::Tensor y = x.clone();
+    setup.group.all_reduce(y, op);
+    report.check(name, y, expected);
+  }
   const td::Tensor mean = td::empty_like(x);
   setup.group.all_reduce(mean, x, ReduceOp::kAvg);  // out of place: x is unchanged
 
   const double n = setup.group.size();
-  report.check("sum", sum, {n, sum_to(n)});
-  report.check("product", product, {1, product_to(setup.group.size())});
-  report.check("max", largest, {1, n});
-  report.check("min", least, {1, 1});
   report.check("avg", mean, {1, (n + 1) / 2}, setup.is_on_gpu() ? 1e-6 : 0);  // NCCL divides before it adds
   report.check("x after", x, {1, setup.group.rank() + 1.0});
   return report;
@@ -111,22 +118,12 @@ OperationReport reduce(const Setup& setup) {
   const td::Tensor x = td::tensor({1.0, setup.group.rank() + 1.0}).to(setup.device);
   report.show("x", x);
 
-  const td::Tensor sum = x.clone();
-  setup.group.reduce(sum, kRoot);
-  const td::Tensor product = x.clone();
-  setup.group.reduce(product, kRoot, ReduceOp::kProduct);
-  const td::Tensor largest = x.clone();
-  setup.group.reduce(largest, kRoot, ReduceOp::kMax);
-  const td::Tensor least = x.clone();
-  setup.group.reduce(least, kRoot, ReduceOp::kMin);
-
-  const double n = setup.group.size();
   const bool is_root = setup.group.rank() == kRoot;
-  const Values kept = {1, setup.group.rank() + 1.0};
-  report.check("sum", sum, is_root ? Values{n, sum_to(n)} : kept);
-  report.check("product", product, is_root ? Values{1, product_to(setup.group.size())} : kept);
-  report.check("max", largest, is_root ? Values{1, n} : kept);
-  report.check("min", least, is_root ? Values{1, 1} : kept);
+  for (const auto& [name, op, expected] : reductions(setup.group.size())) {
+    const td::Tensor y = x.clone();
+    setup.group.reduce(y, kRoot, op);
+    report.check(name, y, is_root ? expected : Values{1, setup.group.rank() + 1.0});
+  }
   return report;
 }
 

@@ -164,16 +164,13 @@ int main(int argc, char** argv) {
   flags.batch_size = 32;
   flags.lr = 2e-3;
   DiffusionFlags diffusion_flags;
-  const auto size = [](const char* name, const char* help, int64_t* value, double max) {
-    return examples::ExampleFlag{
-        .name = name, .help = help, .value = value, .min = 1, .max = max, .same_on_resume = true};
-  };
   const int status = examples::parse_training_flags(
       argc, argv,
       {.description = "Trains a network that turns noise into images (DDPM), on one process or on several.",
        .data_help = "folder with CIFAR-10's binary files; default: generated shapes",
        .batch_help = "images per rank and batch",
-       .flags = {size("--width", "channels of the first level, a multiple of 8", &diffusion_flags.model.width, 1024),
+       .flags = {examples::fixed_number("--width", "channels of the first level, a multiple of 8",
+                                        &diffusion_flags.model.width, 1, 1024),
                  size("--levels", "levels of the network: each halves the image, and the lowest has twice the channels",
                       &diffusion_flags.levels, 4),
                  size("--patch", "side of the squares of pixels that are one position of the network",
@@ -182,11 +179,7 @@ int main(int argc, char** argv) {
                   .help = "number of generated training images without --data; a twentieth of it for testing",
                   .value = &diffusion_flags.images,
                   .min = 1},
-                 {.name = "--ema",
-                  .help = "decay of the averaged weights",
-                  .value = &diffusion_flags.ema,
-                  .max = 1,
-                  .same_on_resume = true},
+                 examples::fixed_number("--ema", "decay of the averaged weights", &diffusion_flags.ema, 0, 1),
                  {.name = "--sample-steps",
                   .help = "steps from noise to an image",
                   .value = &diffusion_flags.sample.steps,

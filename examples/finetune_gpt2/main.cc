@@ -161,12 +161,7 @@ int main(int argc, char** argv) {
                   .help = "folder with config.json, model.safetensors (or its parts with an index), vocab.json and "
                           "merges.txt; required",
                   .value = &own_flags.model},
-                 {.name = "--context",
-                  .help = "tokens per window",
-                  .value = &own_flags.context,
-                  .min = 1,
-                  .max = 65536,
-                  .same_on_resume = true},
+                 examples::fixed_number("--context", "tokens per window", &own_flags.context, 1, 65536),
                  {.name = "--prompt", .help = "text to continue, after the training", .value = &own_flags.prompt},
                  {.name = "--max-new-tokens",
                   .help = "most tokens by which the prompt is continued",

@@ -137,10 +137,6 @@ int main(int argc, char** argv) {
   flags.batch_size = 16;
   flags.lr = 3e-3;
   Settings settings;
-  const auto size = [](const char* name, const char* help, int64_t* value) {
-    return examples::ExampleFlag{
-        .name = name, .help = help, .value = value, .min = 1, .max = 65536, .same_on_resume = true};
-  };
   const int status = examples::parse_training_flags(
       argc, argv,
       {.description =
@@ -153,17 +149,15 @@ int main(int argc, char** argv) {
                   .value = &settings.model,
                   .choices = {"gpt", "lstm", "both"},
                   .same_on_resume = true},
-                 size("--layers", "number of transformer blocks", &settings.gpt.n_layer),
-                 size("--width", "embedding size of the transformer, a multiple of --heads", &settings.gpt.n_embd),
-                 size("--heads", "attention heads", &settings.gpt.n_head),
-                 size("--lstm-layers", "number of LSTM layers", &settings.lstm.layers),
-                 size("--lstm-width", "size of the LSTM's embeddings and states", &settings.lstm.width),
-                 size("--context", "characters per window", &settings.gpt.n_positions),
-                 {.name = "--dropout",
-                  .help = "dropout probability",
-                  .value = &settings.dropout,
-                  .max = 0.99,
-                  .same_on_resume = true},
+                 examples::fixed_number("--layers", "number of transformer blocks", &settings.gpt.n_layer, 1, 65536),
+                 examples::fixed_number("--width", "embedding size of the transformer, a multiple of --heads",
+                                        &settings.gpt.n_embd, 1, 65536),
+                 examples::fixed_number("--heads", "attention heads", &settings.gpt.n_head, 1, 65536),
+                 examples::fixed_number("--lstm-layers", "number of LSTM layers", &settings.lstm.layers, 1, 65536),
+                 examples::fixed_number("--lstm-width", "size of the LSTM's embeddings and states",
+                                        &settings.lstm.width, 1, 65536),
+                 examples::fixed_number("--context", "characters per window", &settings.gpt.n_positions, 1, 65536),
+                 examples::fixed_number("--dropout", "dropout probability", &settings.dropout, 0, 0.99),
                  {.name = "--sample",
                   .help = "characters to sample from the trained model; 0 = none",
                   .value = &settings.sample.length,

@@ -190,17 +190,8 @@ int main(int argc, char** argv) {
        .batch_help = "episodes per rank and step",
        .flags =
            {{.name = "--episodes", .help = "episodes per epoch", .value = &reinforce.episodes, .min = 1, .max = 1e7},
-            {.name = "--width",
-             .help = "hidden features of the policy",
-             .value = &reinforce.width,
-             .min = 1,
-             .max = 65536,
-             .same_on_resume = true},
-            {.name = "--gamma",
-             .help = "discount of a reward per step",
-             .value = &reinforce.gamma,
-             .max = 1,
-             .same_on_resume = true}}},
+            examples::fixed_number("--width", "hidden features of the policy", &reinforce.width, 1, 65536),
+            examples::fixed_number("--gamma", "discount of a reward per step", &reinforce.gamma, 0, 1)}},
       flags);
   if (status >= 0) return status;
   return td::distributed::launch(argc, argv, [&](td::distributed::Context& ctx) { train(ctx, flags, reinforce); });

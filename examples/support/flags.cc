@@ -8,6 +8,7 @@
 #include <iostream>
 #include <limits>
 #include <sstream>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -77,6 +78,12 @@ struct CommandLine {
 };
 
 }  // namespace
+
+ExampleFlag fixed_number(std::string name, std::string help, std::variant<int64_t*, double*, std::string*> value,
+                         double min, double max) {
+  return {
+      .name = std::move(name), .help = std::move(help), .value = value, .min = min, .max = max, .same_on_resume = true};
+}
 
 bool change_to_user_folder() {
   const char* folder = std::getenv("BUILD_WORKING_DIRECTORY");

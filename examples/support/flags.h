@@ -42,6 +42,10 @@ struct ExampleFlag {
   bool same_on_resume = false;            ///< whether a resumed training must have the same value
 };
 
+/// A number that a resumed training must not change.
+ExampleFlag fixed_number(std::string name, std::string help, std::variant<int64_t*, double*, std::string*> value,
+                         double min, double max);
+
 /// Texts of an example for --help.
 struct ProgramInfo {
   std::string description;

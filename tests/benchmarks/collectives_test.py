@@ -3,14 +3,10 @@
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import unittest
 
-HERE = os.path.dirname(os.path.realpath(__file__))
 PROGRAM = os.path.join("benchmarks", "collectives", "collectives")
-sys.path.insert(0, os.path.join(HERE, os.pardir, os.pardir, "benchmarks", "collectives"))
-import markdown  # noqa: E402
 
 FORMS = {"all_reduce": 2, "reduce": 1, "broadcast": 1, "gather": 1, "all_gather": 2, "scatter": 1, "reduce_scatter": 2,
          "all_to_all": 1, "sendrecv": 1}
@@ -46,9 +42,6 @@ class Tables(unittest.TestCase):
         self.assertEqual([r["bytes"] for r in reduced[:6]], [4, 4, 48, 48, 576, 576])
         for row in reduced:
             self.assertAlmostEqual(row["busbw_gbs"], row["algbw_gbs"] * 2 * (world - 1) / world)
-        lines = list(markdown.tables(rows, "best"))
-        self.assertEqual(sum(line.startswith("### ") for line in lines), len(dtypes) * (len(FORMS) + 1))
-        self.assertIn("| size | " + " | ".join(backends) + " |", lines)
 
 
 class GpuCollectives(Tables):
@@ -85,17 +78,6 @@ class Collectives(Tables):
         self.assertEqual(run("--op", "sum").returncode, 2)
         result = run("--min", "8", "--max", "4")
         self.assertEqual((result.returncode, result.stderr), (1, "--min 8 and --max 4: expected 1 <= min <= max\n"))
-
-    def test_markdown_tables(self):
-        row = {"op": "all_reduce", "backend": "shm", "world": 2, "dtype": "float32", "in_place": True, "wrong": 0}
-        rows = [dict(row, bytes=4096, us=2.0, mpi_us=3.0), dict(row, bytes=4096, us=4.0, in_place=False, mpi_us=5.0),
-                dict(row, bytes=1 << 20, us=100.0, backend="gloo")]
-        self.assertEqual(list(markdown.tables(rows, "best")),
-                         ["### all_reduce, 2 ranks, float32", "", "| size | shm | gloo | OpenMPI |", "|---|---|---|---|",
-                          "| 4 KiB | 2 us | - | 4 us (2.00) |", "| 1 MiB | - | 100 us, 10.5 GB/s | - |", ""])
-        self.assertIn("| 4 KiB | 4 us | 5 us (1.25) |", list(markdown.tables(rows, "out")))
-        with self.assertRaises(SystemExit):
-            list(markdown.tables([dict(rows[0], wrong=1)], "in"))
 
 
 if __name__ == "__main__":
