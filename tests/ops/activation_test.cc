@@ -53,55 +53,11 @@ double worst_error(float (*f)(float), const Function& exact, double floor) {
   return worst;
 }
 
-TEST(Activation, Float32ErrorIsAtMostSixUlps) {
-  EXPECT_LE(worst_error(gelu_erf, exact_gelu, 0), 6);
-  EXPECT_LE(worst_error(gelu_tanh, exact_gelu_tanh, 0), 3);
-  EXPECT_LE(worst_error(silu_element, exact_silu, 0), 3);
-  EXPECT_LE(worst_error(tanh_element, tanhl, 0), 3);
-  EXPECT_LE(worst_error(sigmoid_element, logistic, 0), 3);
-  // The first three derivatives have a root, near which only the absolute error is small.
+TEST(Activation, Float32SlopesAreWithinFourUlps) {
+  // The slopes have a root, near which only the absolute error is small.
   EXPECT_LE(worst_error(gelu_erf_derivative, exact_gelu_slope, 0.5), 4);
   EXPECT_LE(worst_error(gelu_tanh_derivative, exact_gelu_tanh_slope, 0.5), 4);
   EXPECT_LE(worst_error(silu_derivative, exact_silu_slope, 0.5), 4);
-}
-
-TEST(Activation, ExtremeInputsGiveLimitsAndNaNPropagates) {
-  for (DType dtype : floating_dtypes()) {
-    SCOPED_TRACE(to_string(dtype));
-    for (const Activation& activation : activations()) {
-      SCOPED_TRACE(activation.name);
-      const bool bounded = activation.name[0] == 't' || activation.name == std::string("sigmoid");
-      const double low = activation.name[0] == 't' ? -1 : 0;
-      const double big = dtype == kFloat16 ? 60000 : 0x1p100;
-      Tensor x = tensor({INFINITY, -INFINITY, big, -big, 0.0, -0.0}).to(dtype).to(test_device()).requires_grad_();
-      const Tensor y = activation.run(x);
-      const std::vector<double> values = y.to_vector<double>();
-      EXPECT_EQ(values[0], bounded ? 1 : INFINITY);
-      EXPECT_EQ(values[1], low);
-      EXPECT_EQ(values[2], bounded ? 1 : tensor({big}).to(dtype).item());
-      EXPECT_EQ(values[3], low);
-      EXPECT_EQ(values[4], activation.name == std::string("sigmoid") ? 0.5 : 0);
-      if (values[5] == 0) {
-        EXPECT_TRUE(std::signbit(values[5]));
-      }
-      y.backward(full({6}, 3, {dtype, test_device()}));
-      const std::vector<double> slopes = x.grad().to_vector<double>();
-      EXPECT_EQ(slopes[0], bounded ? 0 : 3);
-      EXPECT_EQ(slopes[1], 0);
-      EXPECT_EQ(slopes[2], bounded ? 0 : 3);
-      EXPECT_EQ(slopes[3], 0);
-      const double at_zero = activation.name[0] == 't' ? 1 : activation.name == std::string("sigmoid") ? 0.25 : 0.5;
-      EXPECT_NEAR(slopes[4], 3 * at_zero, 1e-6);
-      EXPECT_NEAR(slopes[5], 3 * at_zero, 1e-6);
-      for (double nan : {NAN, -NAN}) {
-        Tensor z = full({}, nan, {dtype, test_device()}).requires_grad_();
-        const Tensor of_nan = activation.run(z);
-        EXPECT_TRUE(std::isnan(of_nan.item()));
-        of_nan.backward();
-        EXPECT_TRUE(std::isnan(z.grad().item()));
-      }
-    }
-  }
 }
 
 TEST(Activation, ElementResultIsIndependentOfNeighbors) {
@@ -128,13 +84,6 @@ TEST(Activation, DenseInputMemoryOrderIsPreserved) {
   }
 }
 
-TEST(Activation, IntegerAndBoolInputsGiveFloat32Results) {
-  EXPECT_EQ(tanh(tensor({0, 1})).dtype(), kFloat32);
-  EXPECT_FLOAT_EQ(tanh(tensor({0, 1})).to_vector<float>()[1], std::tanh(1.0f));
-  EXPECT_EQ(sigmoid(tensor({true, false})).dtype(), kFloat32);
-  EXPECT_FLOAT_EQ(sigmoid(tensor({true, false})).to_vector<float>()[0], 1 / (1 + std::exp(-1.0f)));
-}
-
 TEST(Activation, ForwardSavesInputOrOutputOnly) {
   const auto holders = [](const Tensor& x) { return x.storage()->use_count() + x.impl_ptr()->use_count(); };
   for (const Activation& activation : activations()) {
@@ -152,8 +101,6 @@ TEST(Activation, PiecewiseFunctionsHaveSlopesOfPyTorchAtKinks) {
     f(leaf).backward(full({}, 3, {kFloat32, test_device()}));
     return leaf.grad().item<float>();
   };
-  EXPECT_FLOAT_EQ(slope(0, [](const Tensor& x) { return leaky_relu(x, 0.25); }), 0.75f);
-  EXPECT_FLOAT_EQ(slope(0, [](const Tensor& x) { return elu(x, 0.5); }), 1.5f);
   EXPECT_FLOAT_EQ(slope(3, hardswish), 3);
   EXPECT_FLOAT_EQ(slope(-3, hardswish), 0);
   EXPECT_FLOAT_EQ(slope(3, hardsigmoid), 0);
@@ -169,11 +116,6 @@ TEST(Activation, GradientsAtNaNMatchPyTorchsFormulas) {
       f(leaf).backward(full({9}, 2, {dtype, test_device()}));
       return leaf.grad().to_vector<double>()[8];
     };
-    EXPECT_EQ(slope([](const Tensor& x) { return elu(x, 0.5); }), 2);
-    EXPECT_EQ(slope([](const Tensor& x) { return celu(x, 0.5); }), 2);
-    EXPECT_NEAR(slope(selu), 2.1014, 2.2 * epsilon(dtype) + 1e-4);
-    EXPECT_EQ(slope(hardswish), 2);
-    EXPECT_EQ(slope(relu6), 2);
     EXPECT_EQ(slope([](const Tensor& x) { return hardtanh(x); }), 2);
     EXPECT_EQ(slope(hardsigmoid), 0);
   }

@@ -15,30 +15,6 @@ TEST(Elementwise, ContiguousInputIsReturnedItself) {
   EXPECT_TRUE(sliced.contiguous().is_contiguous());
 }
 
-TEST(Elementwise, DTypesPromoteAsInPyTorch) {
-  const auto of = [](DType dtype, const Shape& shape = {2}) { return full(shape, 3, {dtype}); };
-  EXPECT_EQ(add(of(kUInt8), of(kInt32)).dtype(), kInt32);
-  EXPECT_EQ(add(of(kInt64), of(kFloat16)).dtype(), kFloat16);
-  EXPECT_EQ(add(of(kBFloat16), of(kFloat16)).dtype(), kFloat32);
-  EXPECT_EQ(add(of(kBool), of(kBool)).dtype(), kBool);
-  EXPECT_EQ(div(of(kInt64), of(kInt32)).dtype(), kFloat32);
-  EXPECT_EQ(div(of(kBool), 2).dtype(), kFloat32);
-  // A 0-dim tensor counts only if it is of a higher kind.
-  EXPECT_EQ(mul(of(kFloat32), of(kFloat64, {})).dtype(), kFloat32);
-  EXPECT_EQ(mul(of(kInt32), of(kInt64, {})).dtype(), kInt32);
-  EXPECT_EQ(mul(of(kInt32), of(kFloat64, {})).dtype(), kFloat64);
-  EXPECT_EQ(mul(of(kFloat64, {}), of(kFloat32, {})).dtype(), kFloat64);
-  EXPECT_EQ(mul(of(kBool), of(kUInt8, {})).dtype(), kUInt8);
-  // Numbers do not change a floating dtype.
-  EXPECT_EQ(mul(of(kFloat16), 0.5).dtype(), kFloat16);
-  EXPECT_EQ(mul(of(kInt32), 2).dtype(), kInt32);
-  EXPECT_EQ(mul(of(kInt32), 0.5).dtype(), kFloat32);
-  EXPECT_EQ(mul(of(kBool), 2).dtype(), kInt64);
-  EXPECT_EQ((0.5 - of(kInt64)).dtype(), kFloat32);
-  EXPECT_EQ(exp(of(kInt64)).dtype(), kFloat32);
-  EXPECT_EQ(mul(of(kInt32), 0.5).to_vector<double>(), (Values{1.5, 1.5}));
-}
-
 TEST(Elementwise, IntegerOverflowWrapsAround) {
   const Tensor big = full({3}, INT64_MAX, {kInt64});
   EXPECT_EQ((big + 1).to_vector<int64_t>(), (std::vector<int64_t>{INT64_MIN, INT64_MIN, INT64_MIN}));

@@ -42,8 +42,9 @@ std::string text_of(const json& call) {
   return str(call.at("op").get<std::string>(), " ", call.value("name", ""), " ", call.at("arguments").dump());
 }
 
-/// Integers must be equal, floating numbers within tolerance (1 + |expected|), NaN and infinities the same.
-::testing::AssertionResult matches(const Tensor& actual, const Tensor& expected, double tolerance) {
+/// Integers must be equal, floating numbers within tolerance (1 + |expected|), NaN and infinities the same, and with
+/// `signs` the signs of zeros.
+::testing::AssertionResult matches(const Tensor& actual, const Tensor& expected, double tolerance, bool signs = false) {
   if (!actual.defined()) return ::testing::AssertionFailure() << "undefined, expected " << describe(expected);
   if (actual.dtype() != expected.dtype() || actual.shape() != expected.shape()) {
     return ::testing::AssertionFailure() << describe(actual) << ", expected " << describe(expected);
@@ -52,6 +53,8 @@ std::string text_of(const json& call) {
   for (size_t i = 0; i < values.size(); ++i) {
     const double want = wanted[i];
     const bool same = std::isnan(want) ? std::isnan(values[i]) : values[i] == want;
+    const bool other_zero = same && signs && want == 0 && std::signbit(values[i]) != std::signbit(want);
+    if (other_zero) return ::testing::AssertionFailure() << "element " << i << " is a zero of the other sign";
     if (!same && !(std::isfinite(want) && std::abs(values[i] - want) <= tolerance * (1 + std::abs(want)))) {
       return ::testing::AssertionFailure() << "element " << i << " is " << values[i] << ", expected " << want
                                            << " within " << tolerance * (1 + std::abs(want)) << "\nactual "
@@ -83,11 +86,12 @@ void check_call(const File& file, const json& call, const FixtureOp& op, Layout 
   };
   const Tensors results = op.run(arguments).tensors;
   const json& expected = call.at("results");
+  const bool signs = !call.at("op").get<std::string>().starts_with("nn.");
   ASSERT_EQ(results.size(), expected.size());
   std::vector<Tensor> roots, cotangents;
   for (size_t i = 0; i < results.size(); ++i) {
     const Tensor want = recorded(expected[i]);
-    EXPECT_TRUE(matches(results[i], want, tolerance_of(want.dtype()))) << "result " << i;
+    EXPECT_TRUE(matches(results[i], want, tolerance_of(want.dtype()), signs)) << "result " << i;
     if (results[i].requires_grad()) {
       roots.push_back(results[i]);
       cotangents.push_back(cotangent(results[i]));

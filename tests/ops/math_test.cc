@@ -9,47 +9,6 @@ using Numbers = std::vector<int64_t>;
 
 Tensor here(const NestedList& values) { return tensor(values).to(test_device()); }
 
-TEST(Math, RootsOfZeroNegativeAndIntegerNumbers) {
-  EXPECT_EQ(sqrt(here({9, 0})).to_vector<double>(), (Values{3, 0}));
-  EXPECT_EQ(sqrt(here({9, 0})).dtype(), kFloat32);
-  EXPECT_EQ(rsqrt(here({4.0, 0.0, INFINITY})).to_vector<double>(), (Values{0.5, INFINITY, 0}));
-  EXPECT_TRUE(std::isnan(sqrt(here({-1.0})).item()));
-  EXPECT_TRUE(std::isnan(rsqrt(here({-1.0})).item()));
-}
-
-TEST(Math, SpecialValuesAreLimits) {
-  for (const DType dtype : floating_dtypes()) {
-    SCOPED_TRACE(to_string(dtype));
-    const Tensor x = tensor({INFINITY, -INFINITY, 0.0, -0.0, -1.0, NAN}).to(dtype).to(test_device());
-    const auto expect = [&](const char* name, const Tensor& result, const Values& expected) {
-      const Values actual = result.to_vector<double>();
-      for (size_t i = 0; i < expected.size(); ++i) {
-        const bool is_exact = std::isinf(expected[i]) || expected[i] == 0;
-        const bool is_same =
-            is_exact ? actual[i] == expected[i] && std::signbit(actual[i]) == std::signbit(expected[i])
-                     : std::abs(actual[i] - expected[i]) < 0.02 || (std::isnan(actual[i]) && std::isnan(expected[i]));
-        EXPECT_TRUE(is_same) << name << " " << i << ": " << actual[i] << ", expected " << expected[i];
-      }
-    };
-    expect("exp2", exp2(x), {INFINITY, 0, 1, 1, 0.5, NAN});
-    expect("expm1", expm1(x), {INFINITY, -1, 0, -0.0, std::expm1(-1), NAN});
-    expect("log2", log2(x), {INFINITY, NAN, -INFINITY, -INFINITY, NAN, NAN});
-    expect("log10", log10(x), {INFINITY, NAN, -INFINITY, -INFINITY, NAN, NAN});
-    expect("log1p", log1p(x), {INFINITY, NAN, 0, -0.0, -INFINITY, NAN});
-    expect("sin", sin(x), {NAN, NAN, 0, -0.0, std::sin(-1), NAN});
-    expect("cos", cos(x), {NAN, NAN, 1, 1, std::cos(-1), NAN});
-    expect("erf", erf(x), {1, -1, 0, -0.0, std::erf(-1), NAN});
-    expect("erfc", erfc(x), {0, 2, 1, 1, std::erfc(-1), NAN});
-    expect("erfinv", erfinv(x), {NAN, NAN, 0, -0.0, -INFINITY, NAN});
-    expect("abs", abs(x), {INFINITY, INFINITY, 0, 0, 1, NAN});
-    expect("sign", sign(x), {1, -1, 0, 0, -1, 0});
-    expect("floor", floor(x), {INFINITY, -INFINITY, 0, -0.0, -1, NAN});
-    expect("nan_to_num", nan_to_num(x, 3, 5, -7), {5, -7, 0, -0.0, -1, 3});
-    const double largest = nan_to_num(x).to_vector<double>()[0];
-    EXPECT_TRUE(std::isfinite(largest) && largest >= 65504);
-  }
-}
-
 TEST(Math, SubnormalResultsOfErfcAreKept) {
   EXPECT_FLOAT_EQ(erfc(tensor({9.5})).item(), static_cast<float>(std::erfc(9.5)));
 }
@@ -84,24 +43,6 @@ TEST(Math, RoundingOfTiesIntegersAndDecimals) {
   EXPECT_TRUE(close(round(tensor({1234.567, -0.05}), 2), {{2}, {1234.57, -0.05}}, 1e-6));
   EXPECT_EQ(round(tensor({1234.567}), -2).item(), 1200);
   EXPECT_ERROR(DTypeError, floor(tensor({true})), "floor: bool is not accepted\n  input  cpu  bool [1]");
-}
-
-TEST(Math, PowWithNumberHandlesZeroAndNegativeBases) {
-  const auto slope = [](double base, double exponent) {
-    Tensor x = full({}, base, {kFloat32, test_device()}).requires_grad_();
-    pow(x, exponent).backward(full({}, 3.0, {kFloat32, test_device()}));
-    return x.grad().item();
-  };
-  EXPECT_EQ(slope(0, 0), 0);
-  EXPECT_EQ(slope(0, 1), 3);
-  EXPECT_EQ(slope(0, 2), 0);
-  EXPECT_EQ(slope(0, 0.5), INFINITY);
-  EXPECT_EQ(slope(-3, 2), -18);
-  EXPECT_EQ(slope(-2, 3), 36);
-  EXPECT_TRUE(std::isnan(slope(-2, 0.5)));
-  EXPECT_EQ(pow(here({0.0, NAN, -2.0}), 0).to_vector<double>(), (Values{1, 1, 1}));
-  EXPECT_TRUE(std::isnan(pow(here({-2.0}), 1.5).item()));
-  EXPECT_EQ(pow(here({-2.0}), -3).item(), -0.125);
 }
 
 TEST(Math, IntegerPowWrapsAroundAndFloatExponentPromotes) {
@@ -155,20 +96,10 @@ TEST(Math, ClampOfIntegersNaNAndCrossedBounds) {
   EXPECT_TRUE(std::isnan(clamp(here({NAN}), -1.0, 1.0).item()));
 }
 
-TEST(Math, ClampGradientIsZeroAtBounds) {
-  Tensor x = tensor({-2.0, -1.0, 0.0, 0.5, 0.75, NAN}).to(test_device()).requires_grad_();
-  clamp(x, -1, 0.5).backward(full({6}, 3, {kFloat32, test_device()}));
-  EXPECT_EQ(x.grad().to_vector<double>(), (Values{0, 0, 3, 0, 0, 0}));
-  Tensor y = tensor({-INFINITY, 0.0, INFINITY, NAN}).to(test_device()).requires_grad_();
-  const Tensor cotangent = full({4}, 3, {kFloat32, test_device()});
-  clamp(y, 0).backward(cotangent);
-  EXPECT_EQ(y.grad().to_vector<double>(), (Values{0, 0, 3, 0}));
-  y.zero_grad();
-  clamp(y, {}, 0).backward(cotangent);
-  EXPECT_EQ(y.grad().to_vector<double>(), (Values{3, 0, 0, 0}));
-  y.zero_grad();
-  clamp(y, -INFINITY, INFINITY).backward(cotangent);
-  EXPECT_EQ(y.grad().to_vector<double>(), (Values{0, 3, 0, 0}));
+TEST(Math, ClampGradientIsZeroAtInfiniteBounds) {
+  const Tensor x = here({-INFINITY, 0.0, INFINITY, NAN}).requires_grad_();
+  clamp(x, -INFINITY, INFINITY).backward(full({4}, 3, {kFloat32, test_device()}));
+  EXPECT_EQ(x.grad().to_vector<double>(), (Values{0, 3, 0, 0}));
 }
 
 TEST(Math, DenseInputMemoryOrderIsPreserved) {
