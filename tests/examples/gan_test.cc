@@ -1,5 +1,4 @@
 #include <tandem/io/safetensors.h>
-#include <tandem/tests/data/idx_files.h>
 #include <tandem/tests/examples/run_example.h>
 
 namespace {
@@ -44,29 +43,6 @@ TEST(GanExample, TrainsBothNetworksAndDrawsADigitGridPerEpoch) {
   }
   EXPECT_EQ(batches, 16 * 3);            // real and generated digits, and the generator's step
   EXPECT_EQ(generated_batches, 16 * 2);  // in the steps of both networks
-}
-
-TEST(GanExample, ResumedRunMatchesUninterruptedRunBitExactly) {
-  const TemporaryFolder data;
-  write_small_data(data.path());
-  for (const std::string ranks : {"1", "3"}) {
-    const auto run = [&](const std::string& out, const Arguments& more) {
-      const Arguments flags = training(out, {"--nproc", ranks, "--data", data.path(), "--save-every", "4"});
-      const auto result = run_example("gan", joined(flags, more));
-      EXPECT_EQ(result.status, 0) << result.err;
-      return result.out;
-    };
-    const std::string whole = fresh_folder("whole" + ranks);
-    const std::string parts = fresh_folder("parts" + ranks);
-    run(whole, {"--max-steps", "7"});
-    run(parts, {"--max-steps", "4"});
-    EXPECT_FALSE(read_file(whole + "/model.safetensors") == read_file(parts + "/model.safetensors"));
-    EXPECT_NE(run(parts, {"--max-steps", "7", "--resume"}).find(": 4 steps of 7 done\n"), std::string::npos);
-    EXPECT_TRUE(read_file(whole + "/model.safetensors") == read_file(parts + "/model.safetensors"));
-    const std::string picture = read_file(whole + "/samples/step-00000007.png");
-    EXPECT_FALSE(picture.empty());
-    EXPECT_TRUE(picture == read_file(parts + "/samples/step-00000007.png"));
-  }
 }
 
 TEST(GanExample, WrongFlagsAndFoldersAreRejected) {

@@ -101,17 +101,6 @@ TEST_F(ExampleCheckpoints, ResumeWithoutCheckpointStartsFromTheBeginning) {
   EXPECT_TRUE(read_file(plain + "/model.safetensors") == read_file(out + "/model.safetensors"));
 }
 
-TEST_F(ExampleCheckpoints, NewTrainingDoesNotOverwriteCheckpoints) {
-  const std::string out = fresh_folder("kept");
-  ASSERT_EQ(run_example("mnist", training(data, out, {"--max-steps", "3", "--save-every", "2"})).status, 0);
-  const auto result = run_example("mnist", training(data, out, {"--max-steps", "3"}));
-  EXPECT_EQ(result.status, 1);
-  EXPECT_TRUE(result.err.ends_with("mnist: '" + out +
-                                   "/checkpoints' contains checkpoints; continue from them with resume, or "
-                                   "choose another out\n"))
-      << result.err;
-}
-
 TEST_F(ExampleCheckpoints, ChangedFlagsAreListedAndRejected) {
   const std::string out = fresh_folder("other_flags");
   ASSERT_EQ(run_example("mnist", training(data, out, {"--max-steps", "2", "--save-every", "2"})).status, 0);
