@@ -36,12 +36,8 @@ void add_comparison(OpCases& cases, const std::string& name, Comparison compare,
   of_integers.inputs[0].dtype = kInt32;
   of_integers.dtypes = {kInt32};
   cases.op("Tensor " + name + "(Tensor a, Scalar b)", CastPolicy::kWidest, {op, of_integers});
-  cases.benchmark(
-      name,
-      [] {
-        return TensorList{rand({128, 32, 24, 24}), rand({128, 32, 24, 24})};
-      },
-      [compare](const TensorList& in) { return compare(in[0], in[1]); }, {.backward = false});
+  cases.benchmark(name, {{128, 32, 24, 24}, {128, 32, 24, 24}},
+                  [compare](const TensorList& in) { return compare(in[0], in[1]); }, {.backward = false});
 }
 
 /// A test of one tensor, which is true for some elements.
@@ -99,12 +95,7 @@ TANDEM_OP_CASES(compare) {
 
   const auto wide = CastPolicy::kWidest;
   const auto measure = [&](const char* name, Tensor (*run)(const Tensor&)) {
-    cases.benchmark(
-        name,
-        [] {
-          return TensorList{rand({128, 32, 24, 24})};
-        },
-        [run](const TensorList& in) { return run(in[0]); }, {.backward = false});
+    cases.benchmark(name, {{128, 32, 24, 24}}, [run](const TensorList& in) { return run(in[0]); }, {.backward = false});
   };
   cases.op("Tensor isnan(const Tensor& input)", wide, {test_of("isnan", isnan, [](double) { return false; })});
   cases.op("Tensor isinf(const Tensor& input)", wide, {test_of("isinf", isinf, [](double) { return false; })});
@@ -136,7 +127,7 @@ TANDEM_OP_CASES(compare) {
         },
         [run](const TensorList& in) { return run(in[0], in[1]); }, {.backward = false});
   }
-  const auto two = [] { return TensorList{rand({128, 32, 24, 24}), rand({128, 32, 24, 24})}; };
+  const std::vector<Shape> two = {{128, 32, 24, 24}, {128, 32, 24, 24}};
   OpCase close_case{
       .inputs = {{"input", {3, 7}}, {"other", {7}}},
       .run = [](const Tensors& x) { return isclose(x[0], x[1], 0.25, 0.5); },

@@ -22,6 +22,19 @@ void add_rows(OpCases& cases, const std::vector<Row>& rows, const std::vector<st
   }
 }
 
+/// Inputs by randn, of two lists of shapes.
+std::vector<std::function<TensorList()>> of_shapes(const std::vector<std::vector<Shape>>& lists) {
+  std::vector<std::function<TensorList()>> result;
+  for (const std::vector<Shape>& list : lists) {
+    result.push_back([list] {
+      TensorList inputs;
+      for (const Shape& shape : list) inputs.push_back(randn(shape));
+      return inputs;
+    });
+  }
+  return result;
+}
+
 const Shape kSmall{64, 1024}, kLarge{4096, 1024};
 
 /// Inputs of both sizes: f(shape).
@@ -176,12 +189,7 @@ void add_moves(OpCases& cases) {
                {"clone", [](In in) { return clone(in[0]); }, "a.clone()"},
            },
            one);
-  const std::vector<std::function<TensorList()>> heads = {[] {
-                                                            return TensorList{randn({8, 128, 12, 64})};
-                                                          },
-                                                          [] {
-                                                            return TensorList{randn({32, 512, 12, 32})};
-                                                          }};
+  const auto heads = of_shapes({{{8, 128, 12, 64}}, {{32, 512, 12, 32}}});
   add_rows(cases,
            {{"permute heads",
              [](In in) {
@@ -235,12 +243,7 @@ void add_moves(OpCases& cases) {
 
 /// Images with [N, C, H, W] in memory.
 void add_layers(OpCases& cases) {
-  const std::vector<std::function<TensorList()>> images = {[] {
-                                                             return TensorList{randn({16, 32, 28, 28})};
-                                                           },
-                                                           [] {
-                                                             return TensorList{randn({32, 64, 56, 56})};
-                                                           }};
+  const auto images = of_shapes({{{16, 32, 28, 28}}, {{32, 64, 56, 56}}});
   add_rows(cases,
            {
                {"max_pool2d 2", [](In in) { return max_pool2d(in[0], 2); }, "F.max_pool2d(a, 2)"},
@@ -252,57 +255,28 @@ void add_layers(OpCases& cases) {
   add_rows(cases,
            {{"batch_norm", [](In in) { return batch_norm(in[0], {}, {}, in[1], in[2], true); },
              "F.batch_norm(a, None, None, b, c, True)"}},
-           {[] {
-              return TensorList{randn({16, 32, 28, 28}), randn({32}), randn({32})};
-            },
-            [] {
-              return TensorList{randn({32, 64, 56, 56}), randn({64}), randn({64})};
-            }});
+           of_shapes({{{16, 32, 28, 28}, {32}, {32}}, {{32, 64, 56, 56}, {64}, {64}}}));
   add_rows(cases,
            {{"conv2d 3x3", [](In in) { return conv2d(in[0], in[1], in[2], {.padding = 1}); },
              "F.conv2d(a, b, c, padding=1)"}},
-           {[] {
-              return TensorList{randn({16, 32, 28, 28}), randn({64, 32, 3, 3}), randn({64})};
-            },
-            [] {
-              return TensorList{randn({16, 64, 56, 56}), randn({64, 64, 3, 3}), randn({64})};
-            }});
+           of_shapes({{{16, 32, 28, 28}, {64, 32, 3, 3}, {64}}, {{16, 64, 56, 56}, {64, 64, 3, 3}, {64}}}));
   add_rows(cases, {{"conv2d 1x1", [](In in) { return conv2d(in[0], in[1], in[2]); }, "F.conv2d(a, b, c)"}},
-           {[] {
-              return TensorList{randn({16, 64, 28, 28}), randn({128, 64, 1, 1}), randn({128})};
-            },
-            [] {
-              return TensorList{randn({16, 256, 28, 28}), randn({128, 256, 1, 1}), randn({128})};
-            }});
+           of_shapes({{{16, 64, 28, 28}, {128, 64, 1, 1}, {128}}, {{16, 256, 28, 28}, {128, 256, 1, 1}, {128}}}));
   add_rows(
       cases,
       {{"layer_norm", [](In in) { return layer_norm(in[0], {768}, in[1], in[2]); }, "F.layer_norm(a, [768], b, c)"}},
-      {[] {
-         return TensorList{randn({8, 128, 768}), randn({768}), randn({768})};
-       },
-       [] {
-         return TensorList{randn({8, 512, 768}), randn({768}), randn({768})};
-       }});
+      of_shapes({{{8, 128, 768}, {768}, {768}}, {{8, 512, 768}, {768}, {768}}}));
   add_rows(cases,
            {{"scaled_dot_product_attention",
              [](In in) { return scaled_dot_product_attention(in[0], in[1], in[2], {.is_causal = true}); },
              "F.scaled_dot_product_attention(a, b, c, is_causal=True)"}},
-           {[] {
-              return TensorList{randn({8, 4, 128, 32}), randn({8, 4, 128, 32}), randn({8, 4, 128, 32})};
-            },
-            [] {
-              return TensorList{randn({4, 12, 512, 64}), randn({4, 12, 512, 64}), randn({4, 12, 512, 64})};
-            }});
+           of_shapes({{{8, 4, 128, 32}, {8, 4, 128, 32}, {8, 4, 128, 32}},
+                      {{4, 12, 512, 64}, {4, 12, 512, 64}, {4, 12, 512, 64}}}));
 }
 
 void add_products(OpCases& cases) {
   add_rows(cases, {{"matmul", [](In in) { return matmul(in[0], in[1]); }, "torch.matmul(a, b)"}},
-           {[] {
-              return TensorList{randn({256, 256}), randn({256, 256})};
-            },
-            [] {
-              return TensorList{randn({8, 128, 768}), randn({768, 768})};
-            }});
+           of_shapes({{{256, 256}, {256, 256}}, {{8, 128, 768}, {768, 768}}}));
   add_rows(cases,
            {
                {"bmm", [](In in) { return bmm(in[0], in[1]); }, "torch.bmm(a, b)"},
@@ -312,26 +286,11 @@ void add_products(OpCases& cases) {
                 },
                 "torch.einsum('bij,bjk->bik', a, b)"},
            },
-           {[] {
-              return TensorList{randn({32, 128, 32}), randn({32, 32, 128})};
-            },
-            [] {
-              return TensorList{randn({48, 256, 64}), randn({48, 64, 256})};
-            }});
+           of_shapes({{{32, 128, 32}, {32, 32, 128}}, {{48, 256, 64}, {48, 64, 256}}}));
   add_rows(cases, {{"linear", [](In in) { return linear(in[0], in[1], in[2]); }, "F.linear(a, b, c)"}},
-           {[] {
-              return TensorList{randn({64, 784}), randn({1024, 784}), randn({1024})};
-            },
-            [] {
-              return TensorList{randn({8, 128, 768}), randn({3072, 768}), randn({3072})};
-            }});
+           of_shapes({{{64, 784}, {1024, 784}, {1024}}, {{8, 128, 768}, {3072, 768}, {3072}}}));
   add_rows(cases, {{"addmm", [](In in) { return addmm(in[0], in[1], in[2]); }, "torch.addmm(a, b, c)"}},
-           {[] {
-              return TensorList{randn({256}), randn({128, 512}), randn({512, 256})};
-            },
-            [] {
-              return TensorList{randn({1024}), randn({1024, 1024}), randn({1024, 1024})};
-            }});
+           of_shapes({{{256}, {128, 512}, {512, 256}}, {{1024}, {1024, 1024}, {1024, 1024}}}));
 }
 
 }  // namespace

@@ -124,16 +124,9 @@ TANDEM_OP_CASES(index) {
     op.name = "one_hot";
     op.inputs = {{"labels", shape, 0, 4, kInt64, false}};
     op.run = [](const std::vector<Tensor>& in) { return one_hot(in[0], 5); };
-    op.reference = [](const std::vector<Dense>& in) {
-      Shape result = in[0].shape;
-      result.push_back(5);
-      Dense out = dense_zeros(result);
-      for (int64_t i = 0; i < in[0].numel(); ++i) out[i * 5 + static_cast<int64_t>(in[0][i])] = 1;
-      return out;
-    };
     op.result_dtype = kInt64;
     op.has_gradient = false;
-    cases.add(op);
+    cases.add(recorded_case(op));
   }
 
   for (bool largest : {true, false}) {
@@ -154,20 +147,14 @@ TANDEM_OP_CASES(index) {
   }
 
   {
-    struct Case {
-      Shape input, mask, result;
-    };
-    for (const Case& c :
-         {Case{{3, 7}, {3, 7}, {3, 7}}, Case{{2, 3, 33}, {3, 33}, {2, 3, 33}}, Case{{3, 1}, {1, 4}, {3, 4}},
-          Case{{7}, {5, 7}, {5, 7}}, Case{{}, {}, {}}, Case{{0, 3}, {3}, {0, 3}}}) {
+    const std::pair<Shape, Shape> shapes[] = {{{3, 7}, {3, 7}}, {{2, 3, 33}, {3, 33}}, {{3, 1}, {1, 4}}, {{7}, {5, 7}},
+                                              {{}, {}},         {{0, 3}, {3}}};
+    for (const auto& [shape, mask] : shapes) {
       OpCase op;
       op.name = "masked_fill";
-      op.inputs = {{"input", c.input}, {"mask", c.mask, 0, 2, kBool, false}};
+      op.inputs = {{"input", shape}, {"mask", mask, 0, 2, kBool, false}};
       op.run = [](const std::vector<Tensor>& in) { return in[0].masked_fill(in[1], -1.5); };
-      op.reference = [shape = c.result](const std::vector<Dense>& in) {
-        return dense_map(shape, in, [](const Values& v) { return v[1] != 0 ? -1.5 : v[0]; });
-      };
-      cases.add(op);
+      cases.add(recorded_case(op));
     }
   }
 
@@ -179,17 +166,7 @@ TANDEM_OP_CASES(index) {
         op.name = upper ? "triu" : "tril";
         op.inputs = {{"input", shape}};
         op.run = [=](const std::vector<Tensor>& in) { return upper ? triu(in[0], diagonal) : tril(in[0], diagonal); };
-        op.reference = [=](const std::vector<Dense>& in) {
-          Dense out = in[0];
-          for (int64_t i = 0; i < out.numel(); ++i) {
-            const Shape position = unravel(shape, i);
-            const size_t last = position.size() - 1;
-            const int64_t distance = position[last] - position[last - 1] - diagonal;
-            if (upper ? distance < 0 : distance > 0) out[i] = 0;
-          }
-          return out;
-        };
-        cases.add(op);
+        cases.add(recorded_case(op));
       }
     }
   }

@@ -97,62 +97,37 @@ TANDEM_OP_CASES(norm) {
     list.push_back(optional({"bias", {3}}));
     return list;
   };
-  const auto norm = [](bool training) {
-    return [=](const Tensors& x) { return batch_norm(x[0], x[1], x[2], x[3], x[4], training, 0.3); };
-  };
-  const auto norm_relu = [](bool training) {
-    return [=](const Tensors& x) { return batch_norm_relu(x[0], x[1], x[2], x[3], x[4], training, 0.3); };
-  };
-  const auto norm_relu6 = [](bool training) {
-    return [=](const Tensors& x) { return batch_norm_relu6(x[0], x[1], x[2], x[3], x[4], training, 0.3); };
-  };
-  const auto norm_add_relu = [](bool training) {
-    return [=](const Tensors& x) { return batch_norm_add_relu(x[0], x[1], x[2], x[3], x[4], x[5], training, 0.3); };
-  };
   const auto sync_norm = [](const Tensors& x) {
     return sync_batch_norm(x[0], x[1], x[2], x[3], x[4], std::make_shared<SingleRank>(), 0.3);
   };
   const Shape image_shape = {2, 3, 4, 5}, rows = {7, 3};
-  cases.op(
-      "Tensor batch_norm(Tensor input, const Tensor& running_mean, const Tensor& running_var, Tensor weight, Tensor "
-      "bias, bool training, double momentum = 0.1, double eps = 1e-5)",
-      std::nullopt,
-      {{.inputs = inputs(image_shape), .run = norm(true)},
-       {.inputs = inputs(rows), .run = norm(true)},
-       {.inputs = inputs(image_shape, false, true), .run = norm(false)},
-       {.inputs = {{"input", {4, 3, 2, 2}, 0.5, 2}, {"weight", {3}, 0.5, 2}, {"bias", {3}, 0.5, 2}},
-        .run = [](const Tensors& x) { return batch_norm(x[0], {}, {}, x[1], x[2], true, 0.1, 1e-2); },
-        .terms = 16}});
-  cases.op(
-      "Tensor batch_norm_relu(Tensor input, const Tensor& running_mean, const Tensor& running_var, Tensor weight, "
-      "Tensor bias, bool training, double momentum = 0.1, double eps = 1e-5)",
-      std::nullopt,
-      {{.inputs = inputs(image_shape), .run = norm_relu(true)},
-       {.inputs = inputs(image_shape, false, true), .run = norm_relu(false)},
-       {.inputs = {{"input", {4, 3, 2, 2}, 0.5, 2}, {"weight", {3}, 0.5, 2}, {"bias", {3}, 0.5, 2}},
-        .run = [](const Tensors& x) { return batch_norm_relu(x[0], {}, {}, x[1], x[2], true, 0.1, 1e-2); },
-        .terms = 16}});
-  cases.op(
-      "Tensor batch_norm_relu6(Tensor input, const Tensor& running_mean, const Tensor& running_var, Tensor weight, "
-      "Tensor bias, bool training, double momentum = 0.1, double eps = 1e-5)",
-      std::nullopt,
-      {{.inputs = inputs(image_shape), .run = norm_relu6(true)},
-       {.inputs = inputs(image_shape, false, true), .run = norm_relu6(false)},
-       {.inputs = {{"input", {4, 3, 2, 2}, 0.5, 2}, {"weight", {3}, 6, 9}, {"bias", {3}, 0.5, 2}},
-        .run = [](const Tensors& x) { return batch_norm_relu6(x[0], {}, {}, x[1], x[2], true, 0.1, 1e-2); },
-        .terms = 16}});
-  cases.op(
-      "Tensor batch_norm_add_relu(Tensor input, Tensor residual, const Tensor& running_mean, const Tensor& "
-      "running_var, Tensor weight, Tensor bias, bool training, double momentum = 0.1, double eps = 1e-5)",
-      std::nullopt,
-      {{.inputs = inputs(image_shape, true), .run = norm_add_relu(true)},
-       {.inputs = inputs(image_shape, true, true), .run = norm_add_relu(false)},
-       {.inputs = {{"input", {4, 3, 2, 2}, 0.5, 2},
-                   {"residual", {4, 3, 2, 2}, 0.5, 2},
-                   {"weight", {3}, 0.5, 2},
-                   {"bias", {3}, 0.5, 2}},
-        .run = [](const Tensors& x) { return batch_norm_add_relu(x[0], x[1], {}, {}, x[2], x[3], true, 0.1, 1e-2); },
-        .terms = 16}});
+  for (const Tail tail : {Tail::kNone, Tail::kRelu, Tail::kRelu6, Tail::kAddRelu}) {
+    const bool adds = tail == Tail::kAddRelu;
+    const auto run = [=](bool training) {
+      return [=](const Tensors& x) {
+        const size_t i = adds ? 2 : 1;
+        return fused_batch_norm(tail, x[0], x[i - 1], x[i], x[i + 1], x[i + 2], x[i + 3], training, 0.3, 1e-5);
+      };
+    };
+    OpCase plain{.inputs = {{"input", {4, 3, 2, 2}, 0.5, 2}, {"residual", {4, 3, 2, 2}, 0.5, 2}},
+                 .run =
+                     [=](const Tensors& x) {
+                       const size_t i = adds ? 2 : 1;
+                       return fused_batch_norm(tail, x[0], x[i - 1], {}, {}, x[i], x[i + 1], true, 0.1, 1e-2);
+                     },
+                 .terms = 16};
+    if (!adds) plain.inputs.pop_back();
+    plain.inputs.push_back(tail == Tail::kRelu6 ? Input{"weight", {3}, 6, 9} : Input{"weight", {3}, 0.5, 2});
+    plain.inputs.push_back({"bias", {3}, 0.5, 2});
+    std::vector<OpCase> list = {{.inputs = inputs(image_shape, adds), .run = run(true)},
+                                {.inputs = inputs(image_shape, adds, true), .run = run(false)},
+                                plain};
+    if (tail == Tail::kNone) list.push_back({.inputs = inputs(rows), .run = run(true)});
+    cases.op(str("Tensor ", to_string(tail), adds ? "(Tensor input, Tensor residual, " : "(Tensor input, ",
+                 "const Tensor& running_mean, const Tensor& running_var, Tensor weight, Tensor bias, bool training, "
+                 "double momentum = 0.1, double eps = 1e-5)"),
+             std::nullopt, list);
+  }
   cases.op(
       "Tensor sync_batch_norm(Tensor input, const Tensor& running_mean, const Tensor& running_var, Tensor weight, "
       "Tensor bias, std::shared_ptr<BatchNormExchange> exchange, double momentum = 0.1, double eps = 1e-5)",
@@ -179,24 +154,12 @@ TANDEM_OP_CASES(norm) {
         .run = [](const Tensors& x) { return group_norm(x[0], 2, x[1], x[2], 1e-2); },
         .terms = 8}});
   const auto response_case = [](const Shape& shape, int64_t size) {
-    return OpCase{.name = "local_response_norm",
-                  .inputs = {{"input", shape}},
-                  .run = [=](const Tensors& x) { return local_response_norm(x[0], size, 0.5, 0.75, 2); },
-                  .reference =
-                      [=](const std::vector<Dense>& in) {
-                        Dense out = in[0];
-                        const int64_t channels = shape[1], step = num_elements(shape) / (shape[0] * channels);
-                        for (int64_t i = 0; i < out.numel(); ++i) {
-                          const int64_t c = i / step % channels;
-                          double sum = 0;
-                          for (int64_t j = c - size / 2; j <= c + (size - 1) / 2; ++j) {
-                            if (j >= 0 && j < channels) sum += std::pow(in[0][i + (j - c) * step], 2);
-                          }
-                          out[i] /= std::pow(2 + 0.5 * sum / static_cast<double>(size), 0.75);
-                        }
-                        return out;
-                      },
-                  .terms = 8};
+    OpCase op{.name = "local_response_norm",
+              .inputs = {{"input", shape}},
+              .run = [=](const Tensors& x) { return local_response_norm(x[0], size, 0.5, 0.75, 2); },
+              .terms = 8};
+    op.reference = in_float64(op);
+    return op;
   };
   cases.op(
       "Tensor local_response_norm(Tensor input, int64_t size, double alpha = 1e-4, double beta = 0.75, double k = 1)",
@@ -319,12 +282,8 @@ TANDEM_OP_CASES(norm) {
   const auto images = [] { return TensorList{image({32, 64, 32, 32}), ones({64}), zeros({64})}; };
   cases.benchmark("batch_norm", images,
                   [=](const TensorList& in) { return nhwc(batch_norm(nchw(in[0]), mean, var, in[1], in[2], true)); });
-  cases.benchmark(
-      "batch_norm row-major",
-      [] {
-        return TensorList{randn({32, 64, 32, 32}), ones({64}), zeros({64})};
-      },
-      [=](const TensorList& in) { return batch_norm(in[0], mean, var, in[1], in[2], true); });
+  cases.benchmark("batch_norm row-major", {{32, 64, 32, 32}, {64}, {64}},
+                  [=](const TensorList& in) { return batch_norm(in[0], mean, var, in[1], in[2], true); });
   cases.benchmark("batch_norm_relu", images, [=](const TensorList& in) {
     return nhwc(batch_norm_relu(nchw(in[0]), mean, var, in[1], in[2], true));
   });
@@ -347,41 +306,21 @@ TANDEM_OP_CASES(norm) {
       });
   cases.benchmark("group_norm", images,
                   [](const TensorList& in) { return nhwc(group_norm(nchw(in[0]), 8, in[1], in[2])); });
-  cases.benchmark(
-      "group_norm row-major",
-      [] {
-        return TensorList{randn({32, 64, 32, 32}), ones({64}), zeros({64})};
-      },
-      [](const TensorList& in) { return group_norm(in[0], 8, in[1], in[2]); });
+  cases.benchmark("group_norm row-major", {{32, 64, 32, 32}, {64}, {64}},
+                  [](const TensorList& in) { return group_norm(in[0], 8, in[1], in[2]); });
   cases.benchmark("instance_norm", images,
                   [](const TensorList& in) { return nhwc(instance_norm(nchw(in[0]), {}, {}, in[1], in[2])); });
   cases.benchmark("sync_batch_norm", images, [=](const TensorList& in) {
     return nhwc(sync_batch_norm(nchw(in[0]), mean, var, in[1], in[2], std::make_shared<SingleRank>()));
   });
-  cases.benchmark(
-      "layer_norm 128",
-      [] {
-        return TensorList{randn({2048, 128}), ones({128}), zeros({128})};
-      },
-      [](const TensorList& in) { return layer_norm(in[0], {128}, in[1], in[2]); });
-  cases.benchmark(
-      "layer_norm 384",
-      [] {
-        return TensorList{randn({1024, 384}), ones({384}), zeros({384})};
-      },
-      [](const TensorList& in) { return layer_norm(in[0], {384}, in[1], in[2]); });
-  cases.benchmark(
-      "rms_norm 384",
-      [] {
-        return TensorList{randn({1024, 384}), ones({384})};
-      },
-      [](const TensorList& in) { return rms_norm(in[0], {384}, in[1]); });
-  cases.benchmark(
-      "add_layer_norm 384",
-      [] {
-        return TensorList{randn({1024, 384}), ones({384}), zeros({384}), randn({1024, 384})};
-      },
-      [](const TensorList& in) { return add_layer_norm(in[0], in[3], {384}, in[1], in[2]).second; });
+  cases.benchmark("layer_norm 128", {{2048, 128}, {128}, {128}},
+                  [](const TensorList& in) { return layer_norm(in[0], {128}, in[1], in[2]); });
+  cases.benchmark("layer_norm 384", {{1024, 384}, {384}, {384}},
+                  [](const TensorList& in) { return layer_norm(in[0], {384}, in[1], in[2]); });
+  cases.benchmark("rms_norm 384", {{1024, 384}, {384}},
+                  [](const TensorList& in) { return rms_norm(in[0], {384}, in[1]); });
+  cases.benchmark("add_layer_norm 384", {{1024, 384}, {384}, {384}, {1024, 384}},
+                  [](const TensorList& in) { return add_layer_norm(in[0], in[3], {384}, in[1], in[2]).second; });
 }
 
 }  // namespace tandem::testing

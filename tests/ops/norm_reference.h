@@ -57,18 +57,25 @@ inline Dense batch_norm_reference(const Dense& x, const Options& o, const Dense*
   return out;
 }
 
+/// batch_norm, or one of its fused forms.
+inline Tensor fused_batch_norm(Tail tail, const Tensor& x, const Tensor& residual, const Tensor& mean,
+                               const Tensor& var, const Tensor& weight, const Tensor& bias, bool training,
+                               double momentum, double eps) {
+  switch (tail) {
+    case Tail::kNone: return batch_norm(x, mean, var, weight, bias, training, momentum, eps);
+    case Tail::kRelu: return batch_norm_relu(x, mean, var, weight, bias, training, momentum, eps);
+    case Tail::kRelu6: return batch_norm_relu6(x, mean, var, weight, bias, training, momentum, eps);
+    case Tail::kAddRelu: break;
+  }
+  return batch_norm_add_relu(x, residual, mean, var, weight, bias, training, momentum, eps);
+}
+
 inline Tensor run_batch_norm(const Options& o, const Tensor& x, const Tensor& residual, const Tensor& weight,
                              const Tensor& bias) {
   const int64_t channels = x.defined() ? x.shape()[1] : 1;
   const Device device = x.defined() ? x.device() : Device();
-  const Tensor mean = running(channels, 0.5, -0.25, device), var = running(channels, 0.5, 1, device);
-  switch (o.tail) {
-    case Tail::kNone: return batch_norm(x, mean, var, weight, bias, o.training, kMomentum, kEps);
-    case Tail::kRelu: return batch_norm_relu(x, mean, var, weight, bias, o.training, kMomentum, kEps);
-    case Tail::kRelu6: return batch_norm_relu6(x, mean, var, weight, bias, o.training, kMomentum, kEps);
-    case Tail::kAddRelu: break;
-  }
-  return batch_norm_add_relu(x, residual, mean, var, weight, bias, o.training, kMomentum, kEps);
+  return fused_batch_norm(o.tail, x, residual, running(channels, 0.5, -0.25, device), running(channels, 0.5, 1, device),
+                          weight, bias, o.training, kMomentum, kEps);
 }
 
 inline OpCase batch_norm_case(Shape shape, Options o) {

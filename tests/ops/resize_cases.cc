@@ -19,47 +19,12 @@ Tensor image(const Shape& shape) { return randn({shape[0], shape[2], shape[3], s
 Tensor nchw(const Tensor& image) { return image.permute({0, 3, 1, 2}); }
 Tensor nhwc(const Tensor& image) { return image.permute({0, 2, 3, 1}); }
 
-/// The index in a dimension of the given size that index i of the padded dimension has, by single steps; -1 if none.
-int64_t source(int64_t i, int64_t size, PadMode mode) {
-  while (i < 0 || i >= size) {
-    switch (mode) {
-      case PadMode::kConstant: return -1;
-      case PadMode::kReflect: i = i < 0 ? -i : 2 * (size - 1) - i; break;
-      case PadMode::kReplicate: i += i < 0 ? 1 : -1; break;
-      case PadMode::kCircular: i += i < 0 ? size : -size; break;
-    }
-  }
-  return i;
-}
-
 OpCase pad_case(const Shape& shape, const Shape& padding, PadMode mode, double value = 0) {
   OpCase op;
   op.name = "pad";
   op.inputs = {{"input", shape}};
   op.run = [=](const Tensors& in) { return pad(in[0], padding, mode, value); };
-  op.reference = [=](const std::vector<Dense>& in) {
-    const size_t dims = shape.size();
-    Shape before(dims, 0), after(dims, 0), result = shape;
-    for (size_t i = 0; i < padding.size(); i += 2) {
-      before[dims - 1 - i / 2] = padding[i];
-      after[dims - 1 - i / 2] = padding[i + 1];
-      result[dims - 1 - i / 2] += padding[i] + padding[i + 1];
-    }
-    Dense out = dense_zeros(result);
-    for (int64_t i = 0; i < out.numel(); ++i) {
-      Shape at = unravel(result, i);
-      for (size_t d = 0; d < dims; ++d) {
-        // Circular padding continues what negative padding keeps, [begin, begin + size).
-        const bool circular = mode == PadMode::kCircular;
-        const int64_t begin = circular ? std::max<int64_t>(-before[d], 0) : 0;
-        const int64_t size = circular ? shape[d] - begin + std::min<int64_t>(after[d], 0) : shape[d];
-        at[d] = source(at[d] - before[d] - begin, size, mode);
-        if (at[d] >= 0) at[d] += begin;
-      }
-      out[i] = std::count(at.begin(), at.end(), -1) > 0 ? value : in[0][ravel(shape, at)];
-    }
-    return out;
-  };
+  op.reference = in_float64(op);
   op.terms = mode == PadMode::kConstant ? 1 : 9;  // an element of the input may repeat in the result
   return op;
 }
@@ -309,42 +274,13 @@ void add_shuffle_cases(OpCases& cases) {
            {{.inputs = channels, .run = [](const Tensors& x) { return channel_shuffle(x[0], 3); }}});
 
   const auto shuffle_case = [](const Shape& shape, int64_t r) {
-    Shape result = shape;
-    const size_t d = shape.size();
-    result[d - 3] /= r * r;
-    result[d - 2] *= r;
-    result[d - 1] *= r;
-    return view_case(
-        "pixel_shuffle", shape, result, [r](const Tensor& x) { return pixel_shuffle(x, r); },
-        [=](Shape i) {
-          i[d - 3] = (i[d - 3] * r + i[d - 2] % r) * r + i[d - 1] % r;
-          i[d - 2] /= r;
-          i[d - 1] /= r;
-          return i;
-        });
+    return recorded_case("pixel_shuffle", shape, [r](const Tensor& x) { return pixel_shuffle(x, r); });
   };
   const auto unshuffle_case = [](const Shape& shape, int64_t r) {
-    Shape result = shape;
-    const size_t d = shape.size();
-    result[d - 3] *= r * r;
-    result[d - 2] /= r;
-    result[d - 1] /= r;
-    return view_case(
-        "pixel_unshuffle", shape, result, [r](const Tensor& x) { return pixel_unshuffle(x, r); },
-        [=](Shape i) {
-          i[d - 2] = i[d - 2] * r + i[d - 3] / r % r;
-          i[d - 1] = i[d - 1] * r + i[d - 3] % r;
-          i[d - 3] /= r * r;
-          return i;
-        });
+    return recorded_case("pixel_unshuffle", shape, [r](const Tensor& x) { return pixel_unshuffle(x, r); });
   };
   const auto channel_case = [](const Shape& shape, int64_t groups) {
-    return view_case(
-        "channel_shuffle", shape, shape, [groups](const Tensor& x) { return channel_shuffle(x, groups); },
-        [=](Shape i) {
-          i[1] = i[1] % groups * (shape[1] / groups) + i[1] / groups;
-          return i;
-        });
+    return recorded_case("channel_shuffle", shape, [groups](const Tensor& x) { return channel_shuffle(x, groups); });
   };
   for (const OpCase& op :
        {shuffle_case({2, 8, 3, 2}, 2), shuffle_case({1, 9, 2, 3}, 3), unshuffle_case({2, 2, 4, 6}, 2),

@@ -123,24 +123,10 @@ OpCase slices_case(const char* name, const Shape& input, int64_t dim, int64_t n,
 
 /// A tensor input and an index; all selected elements, or slices, become 2.
 OpCase fill_case(const char* name, const Shape& input, int64_t dim, const Shape& index, Run run) {
-  const size_t d = static_cast<size_t>(dim);
-  const double size = input.empty() ? 1 : static_cast<double>(input[d]);
-  return {.name = name,
-          .inputs = {{"input", input}, integers("index", index, size)},
-          .run = [run = std::move(run)](const Tensors& x) { return run(x); },
-          .reference =
-              [dim, d](const std::vector<Dense>& in) {
-                Dense at = in[1];
-                if (in[1].shape.dim() < in[0].shape.dim()) {
-                  Shape slices = in[0].shape;
-                  slices[d] = in[1].numel();
-                  at = dense_zeros(slices);
-                  for (int64_t i = 0; i < at.numel(); ++i) at[i] = in[1][unravel(slices, i)[d]];
-                }
-                Dense twos = at;
-                std::fill(twos.values.begin(), twos.values.end(), 2);
-                return scatter_reference(dim, kAssign)({in[0], at, twos});
-              }};
+  const double size = input.empty() ? 1 : static_cast<double>(input[static_cast<size_t>(dim)]);
+  return recorded_case({.name = name,
+                        .inputs = {{"input", input}, integers("index", index, size)},
+                        .run = [run = std::move(run)](const Tensors& x) { return run(x); }});
 }
 
 TensorList nodes() { return {randn({4096, 64}), randn({16384, 64})}; }
@@ -148,6 +134,7 @@ TensorList nodes() { return {randn({4096, 64}), randn({16384, 64})}; }
 }  // namespace
 
 TANDEM_OP_CASES(scatter) {
+  const Run fill = [](const Tensors& x) { return scatter(x[0], -1, x[1], 2); };
   const Run assign = [](const Tensors& x) { return scatter(x[0], 1, x[1], x[2]); };
   const Run add_to = [](const Tensors& x) { return scatter_add(x[0], 1, x[1], x[2]); };
   const Shapes once = {{3, 7}, 1, {3, 1}, {3, 2}}, repeated = {{4, 5, 3}, 1, {3, 9, 2}, {4, 9, 3}};
@@ -160,7 +147,7 @@ TANDEM_OP_CASES(scatter) {
        scatter_case("scatter", {{3}, 0, {0}, {3}}, assign_first, kAssign)});
   cases.add(scatter_case("scatter", repeated, assign, kAssign), kValues | kThreads);
   cases.op("Tensor scatter(const Tensor& input, int64_t dim, const Tensor& index, Scalar value)", std::nullopt,
-           {fill_case("scatter", {3, 7}, 1, {2, 5}, [](const Tensors& x) { return scatter(x[0], -1, x[1], 2); })});
+           {fill_case("scatter", {3, 7}, 1, {2, 5}, fill)});
   cases.op(
       "Tensor scatter_add(Tensor input, int64_t dim, const Tensor& index, Tensor src)", CastPolicy::kWidest,
       {scatter_case("scatter_add", once, add_to, kAdd), scatter_case("scatter_add", repeated, add_to, kAdd),
@@ -194,7 +181,7 @@ TANDEM_OP_CASES(scatter) {
       [](const Tensors& x) -> auto& { return x[0].scatter_(1, x[1], x[2]); });
   add_in_place(
       cases, "const Tensor& scatter_(int64_t dim, const Tensor& index, Scalar value) const",
-      fill_case("scatter_", {3, 7}, 1, {2, 5}, {}), "scatter_",
+      fill_case("scatter_", {3, 7}, 1, {2, 5}, fill), "scatter_",
       [](const Tensors& x) -> auto& { return x[0].scatter_(1, x[1], 2); });
   add_in_place(
       cases, "const Tensor& scatter_add_(int64_t dim, const Tensor& index, const Tensor& src) const",
@@ -239,7 +226,7 @@ TANDEM_OP_CASES(scatter) {
       [](const Tensors& x) -> auto& { return x[0].index_copy_(1, x[1], x[2]); });
   add_in_place(
       cases, "const Tensor& index_fill_(int64_t dim, const Tensor& index, Scalar value) const",
-      fill_case("index_fill", {3, 7}, 1, {4}, {}), "index_fill_",
+      fill_case("index_fill", {3, 7}, 1, {4}, fill_slices), "index_fill_",
       [](const Tensors& x) -> auto& { return x[0].index_fill_(1, x[1], 2); });
 
   const Tensor columns = randint(0, 4096, {16384, 1}).expand({16384, 64}).clone(), rows = randint(0, 4096, {16384});

@@ -269,81 +269,37 @@ TANDEM_OP_CASES(tensor_index) {
              .terms = 3});
 
   cases.op("Tensor take(const Tensor& input, const Tensor& index)", std::nullopt,
-           {selection_case(
-               "take", {{"input", {3, 7}}, wrapped("index", {2, 5}, 21)}, {2, 5},
-               [](const Tensors& x) { return take(x[0], x[1]); },
-               [](const Shape& i, const std::vector<Dense>& in) {
-                 return unravel({3, 7}, at(in[1], i[0] * 5 + i[1], 21));
-               })});
+           {recorded_case({.inputs = {{"input", {3, 7}}, wrapped("index", {2, 5}, 21)},
+                           .run = [](const Tensors& x) { return take(x[0], x[1]); },
+                           .terms = 10})});
   cases.op("Tensor put(const Tensor& input, const Tensor& index, const Tensor& source, bool accumulate = false)",
            std::nullopt,
-           {{.name = "put",
-             .inputs = {{"input", {3, 2}}, wrapped("index", {2, 2}, 6), {"source", {4}}},
-             .run = [](const Tensors& x) { return put(x[0], x[1], x[2], true); },
-             .reference =
-                 [](const std::vector<Dense>& in) {
-                   Dense out = in[0];
-                   for (int64_t i = 0; i < 4; ++i) out[at(in[1], i, 6)] += in[2][i];
-                   return out;
-                 },
-             .terms = 4}});
+           {recorded_case({.inputs = {{"input", {3, 2}}, wrapped("index", {2, 2}, 6), {"source", {4}}},
+                           .run = [](const Tensors& x) { return put(x[0], x[1], x[2], true); },
+                           .terms = 4})});
   cases.op("Tensor take_along_dim(const Tensor& input, const Tensor& indices, std::optional<int64_t> dim = {})",
            std::nullopt,
-           {selection_case(
-                "take_along_dim", {{"input", {3, 7}}, integers("indices", {1, 2}, 7)}, {3, 2},
-                [](const Tensors& x) { return take_along_dim(x[0], x[1], -1); },
-                [](const Shape& i, const std::vector<Dense>& in) {
-                  return Shape{i[0], static_cast<int64_t>(in[1][i[1]])};
-                }),
-            selection_case(
-                "take_along_dim", {{"input", {3, 2}}, integers("indices", {2, 2}, 6)}, {4},
-                [](const Tensors& x) { return take_along_dim(x[0], x[1]); },
-                [](const Shape& i, const std::vector<Dense>& in) {
-                  return unravel({3, 2}, static_cast<int64_t>(in[1][i[0]]));
-                })});
+           {recorded_case({.inputs = {{"input", {3, 7}}, integers("indices", {1, 2}, 7)},
+                           .run = [](const Tensors& x) { return take_along_dim(x[0], x[1], -1); },
+                           .terms = 6}),
+            recorded_case({.inputs = {{"input", {3, 2}}, integers("indices", {2, 2}, 6)},
+                           .run = [](const Tensors& x) { return take_along_dim(x[0], x[1]); },
+                           .terms = 4})});
   cases.op("Tensor masked_select(const Tensor& input, const Tensor& mask)", std::nullopt,
-           {{.name = "masked_select",
-             .inputs = {{"input", {3, 1}}, bools("mask", {5})},
-             .run = [](const Tensors& x) { return masked_select(x[0], x[1]); },
-             .reference =
-                 [](const std::vector<Dense>& in) {
-                   const Dense mask = dense_map({3, 5}, {in[1]}, [](const auto& v) { return v[0]; });
-                   Dense out{{}, {}};
-                   for (const int64_t i : true_elements(mask)) out.values.push_back(in[0][i / 5]);
-                   out.shape = {out.numel()};
-                   return out;
-                 },
-             .terms = 5}});
+           {recorded_case({.inputs = {{"input", {3, 1}}, bools("mask", {5})},
+                           .run = [](const Tensors& x) { return masked_select(x[0], x[1]); },
+                           .terms = 5})});
   cases.op("Tensor masked_scatter(const Tensor& input, const Tensor& mask, const Tensor& source)", std::nullopt,
-           {{.name = "masked_scatter",
-             .inputs = {{"input", {7}}, bools("mask", {3, 7}), {"source", {4, 6}}},
-             .run = [](const Tensors& x) { return masked_scatter(x[0], x[1], x[2]); },
-             .reference =
-                 [](const std::vector<Dense>& in) {
-                   Dense out = dense_map({3, 7}, {in[0]}, [](const auto& v) { return v[0]; });
-                   int64_t next = 0;
-                   for (const int64_t i : true_elements(in[1])) out[i] = in[2][next++];
-                   return out;
-                 },
-             .terms = 3}});
+           {recorded_case({.inputs = {{"input", {7}}, bools("mask", {3, 7}), {"source", {4, 6}}},
+                           .run = [](const Tensors& x) { return masked_scatter(x[0], x[1], x[2]); },
+                           .terms = 3})});
 
   for (const Shape& shape : {Shape{3, 7}, Shape{33}, Shape{}, Shape{2, 0}, Shape{2, 3, 4}}) {
-    OpCase op = {.name = "nonzero",
-                 .inputs = {bools("input", shape)},
-                 .run = [](const Tensors& x) { return nonzero(x[0]); },
-                 .reference =
-                     [shape](const std::vector<Dense>& in) {
-                       const std::vector<int64_t> found = true_elements(in[0]);
-                       Dense out = dense_zeros({static_cast<int64_t>(found.size()), shape.dim()});
-                       for (int64_t i = 0; i < out.numel(); ++i) {
-                         const int64_t row = i / shape.dim();
-                         out[i] = static_cast<double>(
-                             unravel(shape, found[static_cast<size_t>(row)])[static_cast<size_t>(i % shape.dim())]);
-                       }
-                       return out;
-                     },
-                 .result_dtype = kInt64,
-                 .has_gradient = false};
+    const OpCase op = recorded_case({.name = "nonzero",
+                                     .inputs = {bools("input", shape)},
+                                     .run = [](const Tensors& x) { return nonzero(x[0]); },
+                                     .result_dtype = kInt64,
+                                     .has_gradient = false});
     if (shape == Shape{3, 7}) {
       cases.op("Tensor nonzero(const Tensor& input)", std::nullopt, {op});
     } else {

@@ -49,4 +49,17 @@ inline OpCase view_case(const char* name, const Shape& shape, const Shape& resul
   return op;
 }
 
+/// A case whose values fixtures_test compares with PyTorch's.
+inline OpCase recorded_case(OpCase op) {
+  op.reference = in_float64(op);
+  return op;
+}
+
+/// Such a case of one tensor.
+inline OpCase recorded_case(const char* name, const Shape& shape, std::function<Tensor(const Tensor&)> run) {
+  return recorded_case({.name = name, .inputs = {{"input", shape}}, .run = [run = std::move(run)](const Tensors& x) {
+                          return run(x[0]);
+                        }});
+}
+
 }  // namespace tandem::testing

@@ -210,6 +210,14 @@ Input constant(Input input) {
   return input;
 }
 
+Reference in_float64(const OpCase& op) {
+  return [op](const std::vector<Dense>& in) {
+    Tensors inputs;
+    for (size_t i = 0; i < in.size(); ++i) inputs.push_back(make_tensor(in[i], dtype_of_input(op.inputs[i], kFloat64)));
+    return dense(op.run(inputs));
+  };
+}
+
 Tensors make_inputs(const OpCase& op, DType dtype, Layout layout, Device device) {
   return make_inputs(op, dtype, std::vector<Layout>(op.inputs.size(), layout), device);
 }

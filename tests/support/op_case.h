@@ -94,6 +94,10 @@ struct OpCase {
   bool in_place = false;       ///< whether it changes inputs[0]
 };
 
+/// The operation itself, of float64 inputs in row-major order on the CPU: for operations whose values fixtures_test
+/// compares with PyTorch's.
+Reference in_float64(const OpCase& op);
+
 /// Random inputs, the same for each dtype up to rounding. Inputs with a fixed dtype keep it.
 Tensors make_inputs(const OpCase& op, DType dtype, Layout layout = Layout::kContiguous, Device device = test_device());
 
