@@ -84,10 +84,6 @@ TEST(GpuTraining, ResNetOnFourGpusMatchesCpu) {
       1e-4);
 }
 
-TEST(GpuTraining, MlpOnDigitsMatchesCpu) {
-  expect_equal_training("mnist", {"--max-steps", "4", "--batch-size", "16"}, 1e-5);
-}
-
 TEST(GpuTraining, LeNetWithGradientAccumulationMatchesCpu) {
   const TemporaryFolder data;
   write_small_data(data.path());

@@ -24,22 +24,12 @@ TEST(Math, LargeAnglesAreExactAndIndependentOfNeighbors) {
   }
 }
 
-TEST(Math, RoundingOfTiesIntegersAndDecimals) {
+TEST(Math, RoundingOfTiesAndDecimals) {
   const Tensor x = tensor({-2.5, -1.5, -0.5, 0.5, 1.5, 2.5}).to(test_device());
   EXPECT_EQ(round(x).to_vector<double>(), (Values{-2, -2, 0, 0, 2, 2}));
   EXPECT_EQ(ceil(x).to_vector<double>(), (Values{-2, -1, 0, 1, 2, 3}));
   EXPECT_EQ(trunc(x).to_vector<double>(), (Values{-2, -1, 0, 0, 1, 2}));
   EXPECT_EQ(frac(x).to_vector<double>(), (Values{-0.5, -0.5, -0.5, 0.5, 0.5, 0.5}));
-  const Tensor integers = tensor({-3, 7}).to(test_device());
-  for (const Tensor& result : {floor(integers), ceil(integers), trunc(integers), round(integers)}) {
-    EXPECT_EQ(result.dtype(), kInt64);
-    EXPECT_EQ(result.to_vector<int64_t>(), (Numbers{-3, 7}));
-  }
-  EXPECT_EQ(abs(integers).to_vector<int64_t>(), (Numbers{3, 7}));
-  EXPECT_EQ(sign(integers).to_vector<int64_t>(), (Numbers{-1, 1}));
-  EXPECT_EQ(sign(tensor({true, false})).dtype(), kBool);
-  EXPECT_EQ(sin(integers).dtype(), kFloat32);
-  EXPECT_EQ(reciprocal(tensor({true})).item(), 1);
   EXPECT_TRUE(close(round(tensor({1234.567, -0.05}), 2), {{2}, {1234.57, -0.05}}, 1e-6));
   EXPECT_EQ(round(tensor({1234.567}), -2).item(), 1200);
   EXPECT_ERROR(DTypeError, floor(tensor({true})), "floor: bool is not accepted\n  input  cpu  bool [1]");
@@ -84,16 +74,13 @@ TEST(Math, PowSavesOutputOnlyForExponentGradient) {
   EXPECT_EQ(holders(pow(x, e)), alone + 1);
 }
 
-TEST(Math, ClampOfIntegersNaNAndCrossedBounds) {
+TEST(Math, ClampOfIntegers) {
   EXPECT_EQ(clamp(here({-5, 0, 9}), -1, 3).to_vector<int64_t>(), (Numbers{-1, 0, 3}));
   EXPECT_EQ(clamp(full({2}, 7, {kUInt8, test_device()}), 9).to_vector<int64_t>(), (Numbers{9, 9}));
   EXPECT_EQ(clamp(full({2}, 200, {kUInt8, test_device()}), -1, 300).to_vector<int64_t>(), (Numbers{200, 200}));
   EXPECT_EQ(clamp(full({2}, 200, {kUInt8, test_device()}), 300).to_vector<int64_t>(), (Numbers{255, 255}));
   EXPECT_EQ(clamp(here({-5, 0, 9}), 0.5).dtype(), kFloat32);
   EXPECT_EQ(clamp(here({3, 0, 200}).to(kInt32), 2, 300).to_vector<int64_t>(), (Numbers{3, 2, 200}));
-  EXPECT_EQ(clamp(here({-5.0, 0.0, 9.0}), 3, 1).to_vector<double>(), (Values{1, 1, 1}));
-  EXPECT_EQ(clamp(here({-INFINITY, INFINITY}), -2.0, 2.0).to_vector<double>(), (Values{-2, 2}));
-  EXPECT_TRUE(std::isnan(clamp(here({NAN}), -1.0, 1.0).item()));
 }
 
 TEST(Math, ClampGradientIsZeroAtInfiniteBounds) {
