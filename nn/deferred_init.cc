@@ -17,16 +17,12 @@ class DeferredMemory final : public StorageOwner {
   void on_access(Storage& storage) override {
     TANDEM_CHECK(StateError, initialize_ != nullptr, "DeferGuard: '", name_,
                  "' has no initial value; set it by a function of nn::init, or create the module without DeferGuard");
-    const RefPtr<DeferredMemory> self(this);
-    const Tensor tensor = allocate(storage);
+    const RefPtr<Storage> memory = Storage::allocate(storage.device(), storage.num_bytes());
+    Generator generator = generator_;  // if the initialization throws, the next use draws the same numbers
     const NoGradGuard no_grad;
-    initialize_(tensor, &generator_);
-  }
-  Tensor allocate(Storage& storage) const {
-    const RefPtr<Storage> held(&storage);
-    storage.provide(Storage::allocate(storage.device(), storage.num_bytes()), 0);
-    storage.remove_owner();
-    return make_view(held, dtype_, shape_, row_major_strides(shape_), 0);
+    initialize_(make_view(memory, dtype_, shape_, row_major_strides(shape_), 0), &generator);
+    storage.provide(memory, 0);
+    storage.remove_owner();  // may delete this
   }
   void set(Initializer initialize, Generator generator) {
     initialize_ = std::move(initialize);
@@ -69,10 +65,10 @@ bool defer_init(const Tensor& tensor, Generator* generator, const Initializer& i
 }
 
 void allocate_deferred(const Tensor& tensor) {
-  if (DeferredMemory* const memory = deferred(tensor)) {
-    const RefPtr<DeferredMemory> held(memory);
-    memory->allocate(*tensor.storage());
-  }
+  if (deferred(tensor) == nullptr) return;
+  Storage& storage = *tensor.storage();
+  storage.provide(Storage::allocate(storage.device(), storage.num_bytes()), 0);
+  storage.remove_owner();
 }
 
 }}}  // namespace tandem::v0::nn

@@ -423,10 +423,7 @@ LoadReport Module::load(StateReader& reader, const LoadStateDictOptions& options
     }
     const autograd::LeafShard* const shard = pieces_of(tensor);
     const int64_t begin = shard ? shard->begin : 0, end = shard ? shard->end : tensor.numel();
-    const auto own = [&, &parameter = tensor] {
-      if (shard == nullptr) allocate_deferred(parameter);
-      return shard ? shard->values : view_elements(parameter, begin, end);
-    };
+    const auto own = [&, &parameter = tensor] { return shard ? shard->values : view_elements(parameter, begin, end); };
     if (reader.find(path) == nullptr) {
       elements.push_back({tensor, own(), reader.read_elements(path, tensor.shape(), tensor.dtype(), begin, end)});
       report.loaded_keys.push_back(path);
@@ -453,12 +450,14 @@ LoadReport Module::load(StateReader& reader, const LoadStateDictOptions& options
                     is_dtype_only ? " (convert_dtype = true converts floating-point tensors)" : ""),
                 options.strict);
   for (const auto& [to, from] : copies) {
+    const void* const source = from.data_ptr();  // first: the module's own state_dict may be deferred
     allocate_deferred(to);
-    if (to.data_ptr() == from.data_ptr() && to.strides() == from.strides()) continue;  // the module's own state_dict
+    if (to.data_ptr() == source && to.strides() == from.strides()) continue;  // the module's own state_dict
     primitives::copy(from, to);
     autograd::end_in_place("load_state_dict", to);
   }
   for (const auto& [parameter, to, from] : elements) {
+    allocate_deferred(parameter);
     copy_elements(from, to);
     autograd::end_in_place("load_state_dict", parameter);
     const autograd::Leaf* const leaf = leaf_of(parameter);
