@@ -262,9 +262,11 @@ Tensor& Module::add_parameter(std::string name, Tensor value) {
                  describe(value), "), expected a leaf; use detach()");
     TANDEM_CHECK(StateError, value.is_contiguous(), "add_parameter: '", name, "' is not contiguous (", describe(value),
                  "); use contiguous()");
+    const autograd::Leaf* const leaf = leaf_of(value);  // has a name if the tensor is a parameter already
+    const bool is_new =
+        value.impl().use_count() == 1 && value.storage()->use_count() == 1 && (leaf == nullptr || leaf->name.empty());
     make_parameter(name, value);
-    if (RankContext::current().defer_init && value.dim() > 1 && value.storage()->use_count() == 1)
-      defer_memory(joined(path(), name), value);
+    if (RankContext::current().defer_init && value.dim() > 1 && is_new) defer_memory(joined(path(), name), value);
   }
   return parameters_.emplace_back(OwnTensor{std::move(name), std::move(value), Kind::kParameter}).tensor;
 }

@@ -51,4 +51,31 @@ TEST(DeferGuard, InitializationIsRepeatedAfterOutOfMemory) {
   EXPECT_EQ(model.weight.to_vector<float>(), expected.to_vector<float>());
 }
 
+TEST(DeferGuard, TiedParametersKeepTheirRecordedInitialization) {
+  struct Tied : nn::Module {
+    nn::Embedding& table = add<nn::Embedding>("table", 5, 3);
+    nn::Module& head = add<nn::Module>("head");
+    Tensor& weight = head.add_parameter("weight", table.weight);
+  };
+  const std::vector<float> expected = created<nn::Embedding>(false, 5, 3).weight.to_vector<float>();
+  td::manual_seed(1);
+  const td::DeferGuard guard;
+  const Tied model;
+  EXPECT_FALSE(has_memory(model.weight));
+  EXPECT_EQ(model.weight.to_vector<float>(), expected);
+}
+
+TEST(DeferGuard, ExistingTensorsKeepTheirValues) {
+  nn::Embedding teacher(5, 3);
+  const std::vector<float> expected = teacher.weight.to_vector<float>();
+  const Tensor values = td::full({2, 3}, 7);
+  const td::DeferGuard guard;
+  nn::Module student, heir;
+  EXPECT_EQ(student.add_parameter("table", teacher.weight).to_vector<float>(), expected);
+  EXPECT_EQ(student.add_parameter("values", values).to_vector<float>(), std::vector<float>(6, 7));
+  nn::Linear source = created<nn::Linear>(false, 3, 2);
+  const std::vector<float> moved = source.weight.to_vector<float>();
+  EXPECT_EQ(heir.add_parameter("weight", std::move(source.weight)).to_vector<float>(), moved);
+}
+
 }  // namespace
