@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include <tandem/base/log.h>
+#include <tandem/base/rank_context.h>
 #include <tandem/nn/module.h>
 
 namespace tandem { inline namespace v0 { namespace nn {
@@ -19,9 +21,18 @@ std::vector<std::string> Module::units_of_parameters(std::vector<std::string> un
                  "' is a list of modules, which is not called; name its modules");
   }
   const bool is_default = units.empty();
+  const auto add_elements = [&](const auto& self, const std::string& path, const Module& list) -> void {
+    for (const Child& child : list.children_) {
+      const std::string element = path.empty() ? child.name : path + "." + child.name;
+      if (is_list(*child.module)) {
+        self(self, element, *child.module);  // is not called, but its modules are
+      } else {
+        units.push_back(element);
+      }
+    }
+  };
   for (const auto& [path, module] : named_modules()) {
-    if (!is_default || !is_list(*module) || !module->numbers_children()) continue;
-    for (const Child& child : module->children_) units.push_back(path.empty() ? child.name : path + "." + child.name);
+    if (is_default && is_list(*module) && module->numbers_children()) add_elements(add_elements, path, *module);
   }
   const auto innermost = [&](const std::vector<std::string>& paths) {
     std::string found;
@@ -39,7 +50,18 @@ std::vector<std::string> Module::units_of_parameters(std::vector<std::string> un
     }
   }
   std::vector<std::string> result;
-  for (const Tensor& parameter : parameters()) result.push_back(innermost(paths.at(&parameter.impl())));
+  int64_t root = 0, all = 0;  // bytes
+  for (const Tensor& parameter : parameters()) {
+    result.push_back(innermost(paths.at(&parameter.impl())));
+    if (!parameter.requires_grad()) continue;
+    all += parameter.num_bytes();
+    if (result.back().empty()) root += parameter.num_bytes();
+  }
+  if (2 * root > all && RankContext::current().rank == 0) {
+    log(LogLevel::kWarning, "DistributedDataParallel with Shard::kParameters: the root unit has ", 100 * root / all,
+        " % of the bytes of ", type_name(), ", which are gathered together; divide them by the option units (",
+        is_default ? "by default, the modules of every nn::ModuleList are units)" : "now given)");
+  }
   return result;
 }
 

@@ -215,4 +215,32 @@ TEST(ModuleState, DifferentShapesAreErrorsAlsoIfNotStrict) {
                "\n  different   encoder.fc.bias: float32 [3] expected, float32 [4] in the state");
 }
 
+TEST(UnitsOfParameters, ListsInListsAreReplacedByTheirModules) {
+  struct Nested : nn::Module {
+    nn::ModuleList<nn::Module>& groups = add<nn::ModuleList<nn::Module>>("groups");
+    Nested() {
+      auto& list = groups.append<nn::ModuleList<>>();
+      list.append<nn::Linear>(2, 2);
+      list.append<nn::Linear>(2, 2);
+      groups.append<nn::ModuleDict<>>().add<nn::Linear>("up", 2, 2);
+      groups.append<nn::Sequential>().append<nn::Linear>(2, 2);
+    }
+  };
+  EXPECT_EQ(Nested().units_of_parameters({}), (Paths{"groups.0.0", "groups.0.0", "groups.0.1", "groups.0.1",
+                                                     "groups.1.up", "groups.1.up", "groups.2", "groups.2"}));
+}
+
+TEST(UnitsOfParameters, ALargeRootUnitIsReported) {
+  const auto logged = [](const nn::Module& model, const Paths& units) {
+    testing::internal::CaptureStderr();
+    model.units_of_parameters(units);
+    return testing::internal::GetCapturedStderr();
+  };
+  const nn::Sequential model(nn::Linear(2, 2), nn::Linear(2, 2), nn::Linear(2, 2));
+  const std::string text = logged(model, {});
+  EXPECT_NE(text.find("the root unit has 100 % of the bytes of Sequential"), std::string::npos) << text;
+  EXPECT_NE(logged(model, {"0"}).find("the root unit has 66 %"), std::string::npos);
+  EXPECT_EQ(logged(model, {"0", "1"}), "");
+}
+
 }  // namespace
