@@ -16,9 +16,10 @@ namespace tandem { inline namespace v0 {
 ///     Gpt2 model(config);
 ///     DistributedDataParallel ddp(model, context.group(), {.shard = distributed::Shard::kParameters});
 ///
-/// Buffers and parameters with fewer dimensions are made at once. Tensors that are parameters already (tied ones), or
-/// to which there are other handles, are unaffected. A parameter that no function of nn::init has set throws StateError
-/// at its first use, unless load_state_dict sets it: values of a temporary given to add_parameter are not kept.
+/// Module::to() keeps parameters deferred; their first use converts them one by one. Buffers and parameters with fewer
+/// dimensions are made at once. Tensors that are parameters already (tied ones), or to which there are other handles,
+/// are unaffected. A parameter that no function of nn::init has set throws StateError at its first use, unless
+/// load_state_dict sets it: values of a temporary given to add_parameter are not kept.
 class TANDEM_API DeferGuard {
  public:
   DeferGuard() : context_(RankContext::current()), before_(context_.defer_init) { context_.defer_init = true; }

@@ -4,6 +4,7 @@
 
 #include <tandem/autograd/grad_mode.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 { namespace nn {
 
@@ -11,8 +12,8 @@ namespace {
 
 class DeferredMemory final : public StorageOwner {
  public:
-  DeferredMemory(std::string name, const Tensor& parameter)
-      : name_(std::move(name)), shape_(parameter.shape()), dtype_(parameter.dtype()) {}
+  DeferredMemory(std::string name, const Shape& shape, DType dtype)
+      : name_(std::move(name)), shape_(shape), dtype_(dtype) {}
 
   void on_access(Storage& storage) override {
     TANDEM_CHECK(StateError, initialize_ != nullptr, "DeferGuard: '", name_,
@@ -28,6 +29,19 @@ class DeferredMemory final : public StorageOwner {
     initialize_ = std::move(initialize);
     generator_ = std::move(generator);
   }
+  /// The memory of a tensor on `device`, to be initialized there and then converted to `target`.
+  RefPtr<DeferredMemory> converted(Device device, DType target) const {
+    RefPtr<DeferredMemory> result(new DeferredMemory(name_, shape_, target));
+    if (initialize_ == nullptr) return result;
+    const auto initialize = [before = initialize_, options = TensorOptions{dtype_, device}](const Tensor& tensor,
+                                                                                            Generator* generator) {
+      const Tensor original = empty(tensor.shape(), options);
+      before(original, generator);
+      primitives::copy(original, tensor);
+    };
+    result->set(initialize, generator_);
+    return result;
+  }
 
  private:
   const std::string name_;
@@ -42,12 +56,17 @@ DeferredMemory* deferred(const Tensor& tensor) {
   return dynamic_cast<DeferredMemory*>(tensor.storage()->owner().get());
 }
 
+/// A row-major tensor whose memory `owner` provides.
+Tensor provided(const Shape& shape, const TensorOptions& options, RefPtr<DeferredMemory> owner) {
+  const auto storage = Storage::provided(options.device, num_elements(shape) * size_of(options.dtype), owner);
+  return make_view(storage, options.dtype, shape, row_major_strides(shape), 0);
+}
+
 }  // namespace
 
 void defer_memory(const std::string& name, const Tensor& parameter) {
-  const auto storage = Storage::provided(parameter.device(), parameter.num_bytes(),
-                                         RefPtr<StorageOwner>(new DeferredMemory(name, parameter)));
-  take_memory(parameter, make_view(storage, parameter.dtype(), parameter.shape(), parameter.strides(), 0));
+  RefPtr<DeferredMemory> owner(new DeferredMemory(name, parameter.shape(), parameter.dtype()));
+  take_memory(parameter, provided(parameter.shape(), parameter.options(), std::move(owner)));
 }
 
 bool defer_init(const Tensor& tensor, Generator* generator, const Initializer& initialize) {
@@ -69,6 +88,12 @@ void allocate_deferred(const Tensor& tensor) {
   Storage& storage = *tensor.storage();
   storage.provide(Storage::allocate(storage.device(), storage.num_bytes()), 0);
   storage.remove_owner();
+}
+
+Tensor convert_deferred(const Tensor& tensor, const TensorOptions& options) {
+  const DeferredMemory* const memory = deferred(tensor);
+  if (memory == nullptr) return {};
+  return provided(tensor.shape(), options, memory->converted(tensor.device(), options.dtype));
 }
 
 }}}  // namespace tandem::v0::nn

@@ -18,5 +18,8 @@ void defer_memory(const std::string& name, const Tensor& parameter);
 bool defer_init(const Tensor& tensor, Generator* generator, const Initializer& initialize);
 /// If `tensor` is deferred: makes its memory without initial values, before all elements are written.
 void allocate_deferred(const Tensor& tensor);
+/// If `tensor` is deferred: a deferred tensor of the same shape with these options, whose initial values are those of
+/// `tensor`, converted. Otherwise undefined.
+Tensor convert_deferred(const Tensor& tensor, const TensorOptions& options);
 
 }}}  // namespace tandem::v0::nn

@@ -485,8 +485,11 @@ void Module::convert(std::optional<Device> device, std::optional<DType> dtype) {
     const autograd::Leaf* leaf = leaf_of(tensor);
     TANDEM_CHECK(StateError, leaf == nullptr || !leaf->has_foreign_slot(), "to: the gradient of '", path,
                  "' is stored in a DistributedDataParallel bucket");
-    Tensor moved = empty(tensor.shape(), target);
-    primitives::copy(tensor, moved);
+    Tensor moved = convert_deferred(tensor, target);
+    if (!moved.defined()) {
+      moved = empty(tensor.shape(), target);
+      primitives::copy(tensor, moved);
+    }
     moves.emplace_back(tensor, std::move(moved));
   });
   for (const auto& [tensor, moved] : moves) {

@@ -78,4 +78,22 @@ TEST(DeferGuard, ExistingTensorsKeepTheirValues) {
   EXPECT_EQ(heir.add_parameter("weight", std::move(source.weight)).to_vector<float>(), moved);
 }
 
+TEST(DeferGuard, ConversionsAreDeferred) {
+  td::set_cpu_device_count(2);
+  const td::Device other("cpu:1");
+  std::vector<std::vector<double>> results;
+  for (const bool defers : {false, true}) {
+    auto model = created<nn::Linear>(defers, 64, 64);
+    const int64_t before = td::memory_stats(other).allocated;
+    model.to(td::kBFloat16);
+    model.to(other, td::kFloat64);
+    EXPECT_EQ(has_memory(model.weight), !defers);
+    EXPECT_EQ(td::memory_stats(other).allocated - before < model.weight.num_bytes(), defers);
+    EXPECT_EQ(model.weight.device(), other);
+    EXPECT_EQ(model.weight.dtype(), td::kFloat64);
+    results.push_back(model.weight.to_vector<double>());
+  }
+  EXPECT_EQ(results[1], results[0]);
+}
+
 }  // namespace
