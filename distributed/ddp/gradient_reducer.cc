@@ -241,7 +241,6 @@ void GradientReducer::Impl::launch(size_t i) {
       if (!parameters[p].leaf->filled()) primitives::fill(parameters[p].leaf->slot(), 0);
     }
   }
-  if (units) units->before_average(i);
   bucket.work = timer.launch([&] {
     if (shards && !hooks) return shards->average_async(i, bucket.name);
     return hooks ? hooks->launch(i) : group->all_reduce_async(bucket.values, ReduceOp::kAvg, {.name = bucket.name});
@@ -284,7 +283,7 @@ void GradientReducer::Impl::finish() {
   const bool captures = cuda::is_capturing();
   if (captures) follow_replays(used);
   check_usage(records);
-  if (!captures && !units) check_values(records);  // with units, each element is on one rank only
+  if (!captures) check_values(records);
   timer.finish();
 }
 
@@ -360,20 +359,24 @@ void GradientReducer::Impl::check_usage(const std::vector<ControlRecord>& record
                "\n  set requires_grad to the same value on all ranks");
 }
 
-/// The sum of the version counters of all trained parameters. Equal steps on all ranks change it equally.
+/// The sum of the version counters of all trained parameters. Equal steps on all ranks change it equally. With units, a
+/// hash of the values that were written to whole parameters.
 uint32_t GradientReducer::Impl::num_changes() const {
+  if (units) return units->hash_of_changes();
   uint32_t sum = 0;
   for (size_t p = 0; p < parameters.size(); ++p) sum += is_trained(p) ? parameters[p].tensor.version() : 0;
   return sum;
 }
 
 /// If parameters were changed more often on some ranks than on others, or during backward, before their gradients were
-/// averaged: throws unless all ranks have the same values.
+/// averaged: throws unless all ranks have the same values. With units, each element is on one rank only, so all ranks
+/// must have written the same.
 void GradientReducer::Impl::check_values(const std::vector<ControlRecord>& records) {
   const bool is_equal = std::all_of(records.begin(), records.end(), [&](const ControlRecord& record) {
-    return !record.changed_in_backward && record.num_changes == records[0].num_changes;
+    return (units || !record.changed_in_backward) && record.num_changes == records[0].num_changes;
   });
   if (is_equal) return;
+  if (units) return units->check_changes();
   NamedTensors trained;
   for (size_t p = 0; p < parameters.size(); ++p) {
     if (is_trained(p)) trained.emplace_back(parameters[p].name, parameters[p].tensor);

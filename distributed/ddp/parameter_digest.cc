@@ -93,17 +93,20 @@ std::string on_ranks(const ProcessGroup& group, const std::vector<size_t>& indic
   return text;
 }
 
-void check_same_values(const std::vector<std::pair<std::string, Tensor>>& parameters, ProcessGroup& group) {
-  std::vector<int64_t> hashes;
-  for (const auto& [name, tensor] : parameters) {
-    const Tensor values = empty(tensor.shape(), {tensor.dtype()});  // on the CPU
-    primitives::copy(tensor, values);
-    const auto* const bytes = reinterpret_cast<const char*>(values.data_ptr());
-    hashes.push_back(static_cast<int64_t>(hash_of({bytes, static_cast<size_t>(values.num_bytes())})));
-  }
+int64_t hash_of_values(const Tensor& tensor) {
+  const Tensor values = empty(tensor.shape(), {tensor.dtype()});  // on the CPU
+  primitives::copy(tensor, values);
+  const auto* const bytes = reinterpret_cast<const char*>(values.data_ptr());
+  return static_cast<int64_t>(hash_of({bytes, static_cast<size_t>(values.num_bytes())}));
+}
+
+void check_same_hashes(const std::vector<std::pair<std::string, int64_t>>& hashes, ProcessGroup& group,
+                       const char* error, const char* advice) {
+  std::vector<int64_t> mine;
+  for (const auto& [subject, hash] : hashes) mine.push_back(hash);
   const auto count = static_cast<int64_t>(hashes.size());
   const Tensor gathered = empty({group.size(), count}, {kInt64});
-  group.all_gather(gathered, from_vector(hashes, {count}), {.name = "hashes of the parameters"});
+  group.all_gather(gathered, from_vector(mine, {count}), {.name = "hashes of the parameters"});
   const std::vector<int64_t> all = gathered.to_vector<int64_t>();
   std::string differing;
   for (size_t p = 0; p < hashes.size(); ++p) {
@@ -111,11 +114,17 @@ void check_same_values(const std::vector<std::pair<std::string, Tensor>>& parame
     for (size_t r = 1; r < static_cast<size_t>(group.size()); ++r) {
       if (all[r * hashes.size() + p] != all[p]) ranks.push_back(r);
     }
-    if (!ranks.empty()) differing += str("\n  '", parameters[p].first, "'", on_ranks(group, ranks));
+    if (!ranks.empty()) differing += str("\n  ", hashes[p].first, on_ranks(group, ranks));
   }
-  TANDEM_CHECK(StateError, differing.empty(),
-               "DistributedDataParallel: these parameters have other values than on rank ", group.ranks()[0], differing,
-               "\n  change parameters and take optimizer steps on all ranks alike, and after backward");
+  TANDEM_CHECK(StateError, differing.empty(), "DistributedDataParallel: ", error, " than on rank ", group.ranks()[0],
+               differing, "\n  ", advice);
+}
+
+void check_same_values(const std::vector<std::pair<std::string, Tensor>>& parameters, ProcessGroup& group) {
+  std::vector<std::pair<std::string, int64_t>> hashes;
+  for (const auto& [name, tensor] : parameters) hashes.emplace_back(str("'", name, "'"), hash_of_values(tensor));
+  check_same_hashes(hashes, group, "these parameters have other values",
+                    "change parameters and take optimizer steps on all ranks alike, and after backward");
 }
 
 void check_same_tensors(const char* kind, const std::vector<std::pair<std::string, Tensor>>& known,

@@ -20,6 +20,14 @@ void check_same_parameters(const std::vector<std::pair<std::string, Tensor>>& pa
 /// hashes. Collective.
 void check_same_values(const std::vector<std::pair<std::string, Tensor>>& parameters, ProcessGroup& group);
 
+/// Hash of the elements of a row-major tensor.
+int64_t hash_of_values(const Tensor& tensor);
+
+/// Throws StateError on every rank, `error`, the subjects with other hashes than on the first rank, and `advice`.
+/// Collective.
+void check_same_hashes(const std::vector<std::pair<std::string, int64_t>>& hashes, ProcessGroup& group,
+                       const char* error, const char* advice);
+
 /// Throws StateError unless both lists are the same tensors, of a `kind` such as "parameter".
 void check_same_tensors(const char* kind, const std::vector<std::pair<std::string, Tensor>>& known,
                         const std::vector<std::pair<std::string, Tensor>>& now);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <tandem/distributed/ddp/parameter_digest.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/primitives.h>
 
@@ -142,7 +143,10 @@ void ParameterShards::withdraw(size_t index, bool keep_changes) {
     bucket.memory[i]->withdraw();
     leaves_[bucket.contents[i]]->rounded.remove();
   }
-  if (keep_changes && version != bucket.version) primitives::copy(own_piece(bucket.parameters), bucket.own);
+  if (keep_changes && version != bucket.version) {
+    bucket.changes = bucket.changes * 31 + static_cast<uint64_t>(hash_of_values(bucket.parameters));
+    primitives::copy(own_piece(bucket.parameters), bucket.own);
+  }
   if (bucket.parameters.defined()) free_.push_back(std::exchange(bucket.parameters, {}).storage());
 }
 

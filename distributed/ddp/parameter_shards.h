@@ -50,6 +50,7 @@ class ParameterShards : public autograd::ShardGroup {
     Tensor parameters;                    ///< [ranks, n]; with kParameters undefined unless gathered
     std::vector<RefPtr<Storage>> memory;  ///< with kParameters: of the parameters, in the order of `contents`
     uint32_t version = 0;                 ///< sum of their versions when they were gathered
+    uint64_t changes = 0;                 ///< hash of the values that were written to them while they were whole
     Tensor gradients;                     ///< [ranks, n]; with kGradients undefined unless backward runs
     Tensor piece;                         ///< [n]: the mean; with kOptimizer a part of `gradients`
     Tensor earlier;                       ///< [n]: copy of `piece` during a backward that adds to it
@@ -63,6 +64,7 @@ class ParameterShards : public autograd::ShardGroup {
   void provide(size_t bucket);
   /// Drops the gathered parameters. Changes of this rank's piece are kept if `keep_changes`.
   void withdraw(size_t bucket, bool keep_changes);
+  ProcessGroup& group() const { return *group_; }
   int num_ranks() const { return group_->size(); }
   size_t num_buckets() const { return buckets_.size(); }
   const Bucket& bucket(size_t index) const { return buckets_[index]; }

@@ -7,6 +7,7 @@
 #include <tandem/autograd/grad_mode.h>
 #include <tandem/base/log.h>
 #include <tandem/base/rank_context.h>
+#include <tandem/distributed/ddp/parameter_digest.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
@@ -88,7 +89,6 @@ ParameterUnits::ParameterUnits(std::shared_ptr<ProcessGroup> group, const Bucket
   for (size_t b = 0; b < num_buckets(); ++b) {
     const size_t unit = unit_of[bucket(b).contents.front()];
     units_[unit].buckets.push_back(b);
-    unit_of_.push_back(unit);
     labels_.push_back(label_of(unit) + (units_[unit].buckets.size() == 1 ? "" : str(", ", bucket(b).own.dtype())));
   }
 }
@@ -200,9 +200,20 @@ void ParameterUnits::end_pass() {
   }
 }
 
-void ParameterUnits::before_average(size_t bucket) {
-  const size_t u = unit_of_[bucket];
-  if (u != 0 && units_[u].state != State::kSharded) make_ready(u);  // starts the next gather
+uint32_t ParameterUnits::hash_of_changes() const {
+  uint64_t hash = 0;
+  for (size_t b = 0; b < num_buckets(); ++b) hash = hash * 31 + bucket(b).changes;
+  return static_cast<uint32_t>(hash ^ hash >> 32);
+}
+
+void ParameterUnits::check_changes() const {
+  std::vector<std::pair<std::string, int64_t>> hashes;
+  for (size_t b = 0; b < num_buckets(); ++b) {
+    hashes.emplace_back(label(b), static_cast<int64_t>(bucket(b).changes));
+  }
+  check_same_hashes(hashes, group(), "these units were given other values",
+                    "a rank keeps its pieces only, so all ranks must make the same changes in a scope of gathered(); "
+                    "load a state into a new model");
 }
 
 void ParameterUnits::start_gather(size_t u) {

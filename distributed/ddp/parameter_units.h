@@ -40,8 +40,10 @@ class ParameterUnits final : public ParameterShards {
   std::vector<std::pair<std::string, RefPtr<ModuleObserver>>> observers() const;
   /// Makes units ready until the handle is destroyed; all if `paths` is empty. Collective.
   HookHandle gather(const std::vector<std::string>& paths);
-  /// Called before the average of a bucket starts in backward: gathers come first.
-  void before_average(size_t bucket);
+  /// Hash of what this rank has written to whole parameters.
+  uint32_t hash_of_changes() const;
+  /// Throws StateError on every rank, naming units and ranks, if these hashes differ. Collective.
+  void check_changes() const;
   /// "the root unit" or "unit 'blocks.0'", of the bucket.
   const std::string& label(size_t bucket) const { return labels_[bucket]; }
   /// A line per unit: parameters, bytes per rank and bytes when it is whole.
@@ -84,7 +86,6 @@ class ParameterUnits final : public ParameterShards {
   const bool keep_after_forward_;
   std::vector<Unit> units_;
   std::vector<std::string> labels_;  ///< by bucket
-  std::vector<size_t> unit_of_;      ///< by bucket
   std::vector<RefPtr<StorageOwner>> owners_;
   bool in_backward_ = false;                 ///< whether a unit was last made ready in backward
   std::array<std::vector<size_t>, 2> now_;   ///< units of this forward and this backward, in the order of use

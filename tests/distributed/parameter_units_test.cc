@@ -311,6 +311,30 @@ TEST(ParameterUnits, ChangesInAScopeAreKept) {
   });
 }
 
+TEST(ParameterUnits, ChangesThatDifferAmongRanksAreFoundByTheNextBackward) {
+  for (const bool all_write : {false, true}) {
+    run_threads(rank_devices(2), [&](Context& context) {
+      const auto model = make_stack(context);
+      Ddp ddp(*model, context.group(), kUnits);
+      simple_loss(ddp, context, 0).backward();
+      if (context.rank() == 0 || all_write) {
+        HookHandle whole = ddp.gathered({"blocks.1"});
+        const NoGradGuard no_grad;
+        model->blocks[1].scale.fill_(0.5 + context.rank());
+        whole.remove();
+      } else {
+        const HookHandle whole = ddp.gathered({"blocks.1"});
+      }
+      for (int attempt = 0; attempt < 2; ++attempt) {
+        EXPECT_ERROR(StateError, simple_loss(ddp, context, 1).backward(),
+                     "DistributedDataParallel: these units were given other values than on rank 0\n  unit 'blocks.1' "
+                     "on rank 1\n  a rank keeps its pieces only, so all ranks must make the same changes in a scope of "
+                     "gathered(); load a state into a new model");
+      }
+    });
+  }
+}
+
 TEST(ParameterUnits, NextStepIsRightAfterExceptions) {
   run_threads(rank_devices(2), [](Context& context) {
     const auto loss = [&](Ddp& ddp, int step) {
