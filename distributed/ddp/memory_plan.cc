@@ -4,6 +4,7 @@
 #include <ostream>
 
 #include <tandem/distributed/ddp/bucket_plan.h>
+#include <tandem/distributed/ddp/parameter_units.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
@@ -41,7 +42,7 @@ MemoryPlan plan_memory(const NamedTensors& parameters, const std::vector<std::st
   const bool has_units = level == Shard::kParameters;
   const BucketPlan buckets = has_units ? plan_units(infos, units, num_ranks)
                                        : plan_buckets(infos, options.buckets, level == Shard::kNone ? 0 : num_ranks);
-  int64_t root = 0, largest = 0;  // bytes of units, or of buckets
+  int64_t largest = 0;  // bytes of a bucket
   std::vector<int64_t> bytes_of(names.size());
   for (const BucketPlan::Bucket& bucket : buckets.buckets) {
     const DType dtype = buckets.buffers[static_cast<size_t>(bucket.buffer)].dtype;
@@ -53,12 +54,8 @@ MemoryPlan plan_memory(const NamedTensors& parameters, const std::vector<std::st
     largest = std::max(largest, bytes);
     if (has_units) bytes_of[units[static_cast<size_t>(bucket.first_parameter)]] += bytes;
   }
-  if (has_units) {
-    root = bytes_of[0];
-    largest = names.size() == 1 ? 0 : *std::max_element(bytes_of.begin() + 1, bytes_of.end());
-  }
   if (level == Shard::kGradients) plan.units = 3 * largest;
-  if (has_units) plan.units = 4 * largest + 2 * root;
+  if (has_units) plan.units = memory_of_units(bytes_of, options.keep_after_forward);
   return plan;
 }
 

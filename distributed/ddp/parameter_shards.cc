@@ -66,6 +66,7 @@ ParameterShards::ParameterShards(std::shared_ptr<ProcessGroup> group, const Buck
       bucket.own = piece;
       bucket.parameters = {};
     }
+    max_free_ = std::max(max_free_, 3 * bucket.own.num_bytes() * size);  // as max_in_flight, and one more
     buckets_.push_back(std::move(bucket));
   }
 }
@@ -119,6 +120,13 @@ Tensor ParameterShards::make_whole(const Bucket& bucket) {
   return make_view(memory, bucket.own.dtype(), shape, row_major_strides(shape), 0);
 }
 
+void ParameterShards::recycle(Tensor& whole) {
+  free_.push_back(std::exchange(whole, {}).storage());
+  int64_t num_bytes = 0;
+  for (const auto& memory : free_) num_bytes += memory->num_bytes();
+  for (; num_bytes > max_free_; free_.erase(free_.begin())) num_bytes -= free_.front()->num_bytes();
+}
+
 Work ParameterShards::gather_async(size_t index, const std::string& name) {
   Bucket& bucket = buckets_[index];
   bucket.parameters = make_whole(bucket);
@@ -147,7 +155,7 @@ void ParameterShards::withdraw(size_t index, bool keep_changes) {
     bucket.changes = bucket.changes * 31 + static_cast<uint64_t>(hash_of_values(bucket.parameters));
     primitives::copy(own_piece(bucket.parameters), bucket.own);
   }
-  if (bucket.parameters.defined()) free_.push_back(std::exchange(bucket.parameters, {}).storage());
+  if (bucket.parameters.defined()) recycle(bucket.parameters);
 }
 
 const Tensor& ParameterShards::gradients(size_t bucket) {
@@ -213,7 +221,7 @@ void ParameterShards::end_average(size_t index) {
     leaves_[p]->drop_slot();
   }
   bucket.earlier = {};
-  if (level_ != Shard::kOptimizer) free_.push_back(std::exchange(bucket.gradients, {}).storage());
+  if (level_ != Shard::kOptimizer) recycle(bucket.gradients);
 }
 
 void ParameterShards::exchange(const std::vector<const autograd::Leaf*>& leaves) {

@@ -70,9 +70,13 @@ class ParameterShards : public autograd::ShardGroup {
   const Bucket& bucket(size_t index) const { return buckets_[index]; }
   autograd::Leaf& leaf(size_t parameter) const { return *leaves_[parameter]; }
 
+  int64_t max_free_ = 0;  ///< bytes that are kept for later gradients and gathers: what a step needs
+
  private:
   /// A new tensor [ranks, n] like the parameters of `bucket`, in the memory of an earlier one if possible.
   Tensor make_whole(const Bucket& bucket);
+  /// Keeps the memory of `whole` for the next make_whole(), or frees it.
+  void recycle(Tensor& whole);
   /// This rank's piece of the parameters or gradients of a bucket.
   Tensor own_piece(const Tensor& values) const;
   /// A parameter's part of `values`, which are the parameters or gradients of its bucket.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <numeric>
 
 #include <tandem/autograd/engine.h>
 #include <tandem/autograd/grad_mode.h>
@@ -16,6 +17,14 @@ namespace {
 constexpr size_t kMaxOrder = 1 << 16;  ///< units of a pass whose order is recorded
 
 }  // namespace
+
+int64_t memory_of_units(const std::vector<int64_t>& bytes_of, bool keep_after_forward) {
+  const int64_t root = bytes_of[0];
+  const int64_t largest = bytes_of.size() == 1 ? 0 : *std::max_element(bytes_of.begin() + 1, bytes_of.end());
+  const int64_t kept = std::accumulate(bytes_of.begin() + 1, bytes_of.end(), int64_t{0});
+  // Parameters of two units, or of all; gradients of two; and both of the root.
+  return (keep_after_forward ? std::max(kept, 2 * largest) : 2 * largest) + 2 * largest + 2 * root;
+}
 
 /// Owner of the memory of one parameter.
 class ParameterUnits::Memory final : public StorageOwner {
@@ -86,11 +95,14 @@ ParameterUnits::ParameterUnits(std::shared_ptr<ProcessGroup> group, const Bucket
     units_[u].path = names[u];
     units_[u].observer = make_ref<Calls>(this, u);
   }
+  std::vector<int64_t> bytes_of(units_.size());
   for (size_t b = 0; b < num_buckets(); ++b) {
     const size_t unit = unit_of[bucket(b).contents.front()];
+    bytes_of[unit] += bucket(b).own.num_bytes() * num_ranks();
     units_[unit].buckets.push_back(b);
     labels_.push_back(label_of(unit) + (units_[unit].buckets.size() == 1 ? "" : str(", ", bucket(b).own.dtype())));
   }
+  max_free_ = memory_of_units(bytes_of, keep_after_forward_);
 }
 
 std::string ParameterUnits::label_of(size_t unit) const {

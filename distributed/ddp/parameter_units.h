@@ -14,6 +14,9 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
+/// Peak bytes of gathered parameters and their gradients in a step, from the bytes of each whole unit.
+int64_t memory_of_units(const std::vector<int64_t>& bytes_of, bool keep_after_forward);
+
 /// The units of a model: unit 0, the root, and modules that are gathered one after the other. A unit is
 ///
 ///     sharded    each rank has its pieces

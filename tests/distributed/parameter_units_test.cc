@@ -508,6 +508,39 @@ int64_t peak_of(Context& context, const ReducerOptions& options, bool defers, in
   return peak;
 }
 
+TEST(ParameterUnits, MemoryOfScopesAndLocalBackwardsIsReturned) {
+  run_threads(rank_devices(2), [](Context& context) {
+    Stack model(24, 64);
+    model.to(context.device());
+    Ddp ddp(model, context.group(), kUnits);
+    optim::AdamW adam(model.parameters(), {.lr = 1e-3});
+    const Tensor x = values({1, 64}, 1).to(kFloat32).to(context.device());
+    const auto allocated = [&] {
+      adam.zero_grad();
+      if (!context.device().is_cpu()) cuda::synchronize(context.device());
+      context.group()->barrier();
+      const int64_t bytes = memory_stats(context.device()).allocated;
+      context.group()->barrier();
+      return bytes;
+    };
+    const auto step = [&] {
+      ddp(x).square().mean().backward();
+      adam.step();
+    };
+    step();
+    step();
+    const int64_t before = allocated();
+    static_cast<void>(ddp.gathered());
+    EXPECT_LE(allocated(), before);
+    {
+      const HookHandle local = ddp.no_sync();
+      ddp(x).square().mean().backward();
+    }
+    step();
+    EXPECT_LE(allocated(), before);
+  });
+}
+
 TEST(ParameterUnits, MemoryFollowsTheFormula) {
   constexpr int kRanks = 4, kBlocks = 24;
   const int64_t width = testing::test_device().is_cpu() ? 510 : 126;  // fits a size class of the allocator
@@ -522,6 +555,9 @@ TEST(ParameterUnits, MemoryFollowsTheFormula) {
     EXPECT_NEAR(peak, expected, 0.05 * expected);
     const MemoryPlan plan = memory_plan(Stack(kBlocks, width), kRanks, kUnits);
     EXPECT_NEAR(sharing * static_cast<double>(plan.total()), expected, 0.01 * expected) << plan;
+    const MemoryPlan kept =
+        memory_plan(Stack(kBlocks, width), kRanks, {.shard = Shard::kParameters, .keep_after_forward = true});
+    EXPECT_NEAR(sharing * static_cast<double>(kept.units), (kBlocks + 2 + 2) * layer, 0.01 * kBlocks * layer) << kept;
     // Pieces, and for one unit its bucket, its parameters and random numbers.
     EXPECT_LE(static_cast<double>(constructed), 1.05 * (all / kRanks + 3 * layer));
   });
