@@ -451,6 +451,9 @@ LoadReport Module::load(StateReader& reader, const LoadStateDictOptions& options
   reader.finish(str("load_state_dict: the state does not fit ", scope_name()->text,
                     is_dtype_only ? " (convert_dtype = true converts floating-point tensors)" : ""),
                 options.strict);
+  for (const auto& [parameter, to, from] : elements) {  // before a change
+    if (pieces_of(parameter) != nullptr) leaf_of(parameter)->shard()->group->exchange({});
+  }
   for (const auto& [to, from] : copies) {
     const void* const source = from.data_ptr();  // first: the module's own state_dict may be deferred
     allocate_deferred(to);

@@ -218,6 +218,9 @@ void Optimizer::step(const Tensor& skip) {
   settle();
   if (skip.defined()) tandem::cuda::on_replay([this] { settle(); });
   const std::vector<Update> updates = prepare();
+  for (const Update& update : updates) {  // before a change
+    if (const auto* shard = shard_of(parameters_[update.index])) shard->group->exchange({});
+  }
   DType copy_dtype = kBFloat16;  // a step writes copies of one dtype
   for (const Update& update : updates) {
     if (const Tensor copy = copy_of(parameters_[update.index]); copy.defined()) copy_dtype = copy.dtype();

@@ -231,6 +231,8 @@ void GradientReducer::Impl::on_gradient(size_t parameter) {
       --buckets[static_cast<size_t>(i)].missing;
     }
   }
+  // Between gathers of units, ranks that use other parameters would start averages in another order.
+  if (units && options.unused == UnusedParameters::kAllow) return;
   while (next_bucket < buckets.size() && buckets[next_bucket].missing == 0) launch(next_bucket++);
 }
 

@@ -127,9 +127,13 @@ void ParameterShards::recycle(Tensor& whole) {
   for (; num_bytes > max_free_; free_.erase(free_.begin())) num_bytes -= free_.front()->num_bytes();
 }
 
-Work ParameterShards::gather_async(size_t index, const std::string& name) {
+void ParameterShards::reserve(size_t index) {
   Bucket& bucket = buckets_[index];
-  bucket.parameters = make_whole(bucket);
+  if (!bucket.parameters.defined()) bucket.parameters = make_whole(bucket);
+}
+
+Work ParameterShards::gather_async(size_t index, const std::string& name) {
+  const Bucket& bucket = buckets_[index];
   return group_->all_gather_async(bucket.parameters, bucket.own, {.name = name});
 }
 

@@ -21,7 +21,7 @@ class ParameterShards : public autograd::ShardGroup {
  public:
   /// Moves the parameters to buckets. `plan` is made with group->size() pieces. Throws StateError if a parameter shares
   /// its memory with another tensor. With kParameters, collective: takes the values of rank 0; `owners` become those
-  /// of the parameters' memory.
+  /// of the parameters' memory. If it throws OutOfMemory or CommError, some parameters have no elements.
   ParameterShards(std::shared_ptr<ProcessGroup> group, const BucketPlan& plan, const NamedTensors& parameters,
                   const ReducerOptions& options, const std::vector<RefPtr<StorageOwner>>& owners = {});
   /// Gives the parameters their shards.
@@ -58,7 +58,9 @@ class ParameterShards : public autograd::ShardGroup {
     std::vector<size_t> contents;         ///< parameters, in the order of the memory
   };
 
-  /// With kParameters: starts the gather of a bucket.
+  /// With kParameters: allocates the memory for the gather of a bucket, if it has none.
+  void reserve(size_t bucket);
+  /// Starts the gather of a bucket with memory.
   Work gather_async(size_t bucket, const std::string& name);
   /// When the gather has ended: the parameters are whole.
   void provide(size_t bucket);

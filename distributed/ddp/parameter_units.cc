@@ -32,7 +32,9 @@ class ParameterUnits::Memory final : public StorageOwner {
   Memory(std::string parameter, std::string path, size_t unit)
       : parameter_(std::move(parameter)), path_(std::move(path)), unit_(unit) {}
   void on_access(Storage& /*storage*/) override {
-    if (units != nullptr && RankContext::current().open_autograd.is_recomputing) return units->make_ready(unit_);
+    // A function that runs again, or an operation of several units.
+    if (units != nullptr && RankContext::current().open_autograd.backward != nullptr)
+      return units->make_ready(unit_, false);
     const std::string unit = path_.empty() ? "the root unit" : str("unit '", path_, "'");
     throw StateError(units != nullptr
                          ? str("'", parameter_, "' of ", unit,
@@ -185,7 +187,7 @@ void ParameterUnits::leave(size_t u) {
   if (!is_called && !in_backward_ && !is_grad_enabled()) shard_unused();  // no backward follows
 }
 
-void ParameterUnits::make_ready(size_t u) {
+void ParameterUnits::make_ready(size_t u, bool replaces) {
   const bool in_backward = RankContext::current().open_autograd.backward != nullptr;
   if (in_backward) watch_backward();
   if (in_backward != in_backward_) end_pass();
@@ -193,17 +195,21 @@ void ParameterUnits::make_ready(size_t u) {
   Unit& unit = units_[u];
   if (in_backward) unit.is_kept = false;
   std::vector<size_t>& now = now_[in_backward];
-  if (!now.empty() && now.back() == u && unit.state == State::kReady) return;
-  if (now.size() < kMaxOrder) now.push_back(u);
+  const bool is_same = !now.empty() && now.back() == u && unit.state == State::kReady;
+  if (is_same && !(replaces && is_crowded_)) return;
+  if (!is_same && now.size() < kMaxOrder) now.push_back(u);
+  const std::vector<size_t>& last = last_[in_backward];
+  const bool is_known = now.size() < last.size() && last[now.size() - 1] == u;
+  const size_t next = is_known ? last[now.size()] : u;
   if (unit.state != State::kReady || u != 0) {  // the root does not replace another unit
     start_gather(u);
     end_gather(u);
-    for (size_t other = 1; other < units_.size(); ++other) {
-      if (other != u && units_[other].users == 0 && !units_[other].is_kept) shard(other);
+    for (size_t other = 1; replaces && other < units_.size(); ++other) {
+      if (other != u && other != next && units_[other].users == 0 && !units_[other].is_kept) shard(other);
     }
+    is_crowded_ = !replaces;
   }
-  const std::vector<size_t>& last = last_[in_backward];
-  if (now.size() < last.size() && last[now.size() - 1] == u) start_gather(last[now.size()]);
+  start_gather(next);
 }
 
 void ParameterUnits::end_pass() {
@@ -231,6 +237,7 @@ void ParameterUnits::check_changes() const {
 void ParameterUnits::start_gather(size_t u) {
   Unit& unit = units_[u];
   if (unit.state != State::kSharded) return;
+  for (const size_t b : unit.buckets) reserve(b);  // an error leaves no gather in flight
   for (const size_t b : unit.buckets) unit.gathers.push_back(gather_async(b, str("parameters of ", label(b))));
   unit.state = State::kGathering;
 }
@@ -278,11 +285,13 @@ void ParameterUnits::watch_backward() {
   autograd::queue_callback([end] {});  // destroyed with the backward
 }
 
-void ParameterUnits::exchange(const std::vector<const autograd::Leaf*>& /*leaves*/) {
+void ParameterUnits::exchange(const std::vector<const autograd::Leaf*>& leaves) {
   for (size_t u = 0; u < units_.size(); ++u) {
-    TANDEM_CHECK(StateError, units_[u].users == 0, "step: the parameters of ", label_of(u),
-                 " are whole, and would keep their old values; end the scope of gathered() before");
+    TANDEM_CHECK(StateError, units_[u].users == 0, "the parameters of ", label_of(u),
+                 " are whole, and would keep their old values in a step or load_state_dict of pieces; end the scope of "
+                 "gathered() before");
   }
+  if (leaves.empty()) return;
   for (size_t u = 0; u < units_.size(); ++u) shard(u, false);
 }
 

@@ -37,6 +37,7 @@ class ParameterUnits final : public ParameterShards {
                                        const std::vector<std::string>& names, const std::vector<size_t>& unit_of);
   /// Parameters of units that are used by gathered() become ordinary tensors, others lose their elements.
   void remove() override;
+  /// Throws StateError if a unit is in use. Without leaves, that is all.
   void exchange(const std::vector<const autograd::Leaf*>& leaves) override;
 
   /// The path of each unit and the observer of calls of its module.
@@ -73,7 +74,9 @@ class ParameterUnits final : public ParameterShards {
 
   void enter(size_t unit);
   void leave(size_t unit);
-  void make_ready(size_t unit);
+  /// With `replaces`, other units become sharded. Without it they remain until the next call with it, because an
+  /// operation may be using them.
+  void make_ready(size_t unit, bool replaces = true);
   void start_gather(size_t unit);
   void end_gather(size_t unit);
   /// Drops the whole parameters. Changes of this rank's pieces are kept if `keep_changes`.
@@ -94,6 +97,7 @@ class ParameterUnits final : public ParameterShards {
   std::array<std::vector<size_t>, 2> now_;   ///< units of this forward and this backward, in the order of use
   std::array<std::vector<size_t>, 2> last_;  ///< those of the passes before
   const void* watched_ = nullptr;            ///< the running backward
+  bool is_crowded_ = false;                  ///< whether the last call of make_ready() did not replace
 };
 
 }}}  // namespace tandem::v0::distributed
