@@ -91,7 +91,7 @@ void store_rounded(const GemmTile<float>& block, const float* values, long strid
     Element* const row = reinterpret_cast<Element*>(out) + i * block.out_leading;
     for (long j = 0; j < columns; j += 16) {
       const long n = columns - j < 16 ? columns - j : 16;
-      V::Vector value = V::load(values + i * stride + j);
+      V::Vector value = V::load_some(values + i * stride + j, n);  // the others may be signaling NaNs
       if (block.beta != 0) {
         value = V::fma(V::broadcast(block.beta), _mm512_castsi512_ps(shifted(load16(row + j, n))), value);
       }
