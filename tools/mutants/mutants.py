@@ -78,7 +78,7 @@ def failed_tests(targets, filters, options):
     command = [os.path.join(ROOT, "bazelw"), "test", "--keep_going", *options, *targets.split()]
     done = subprocess.run(command + ([f"--test_filter={filters}"] if filters else []), cwd=ROOT, text=True, check=False, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT)
-    results = dict(re.findall(r"^(//\S+) +(?:\(cached\) )?([A-Z ]+?) in ", done.stdout, re.M))
+    results = dict(re.findall(r"^(//\S+) +(?:\([^)]*cached\) )?([A-Z ]+?) in ", done.stdout, re.M))
     if set(results) != set(targets.split()):
         sys.exit(f"{done.stdout[-4000:]}\nmutants: not all tests were run")
     return [name for name, result in results.items() if result != "PASSED"]
