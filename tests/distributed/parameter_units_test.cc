@@ -1,4 +1,4 @@
-// Modules whose parameters the ranks divide and gather unit by unit (Shard::kParameters). On CPUs and GPUs.
+// Modules whose parameters the ranks divide and gather unit by unit (Shard::kParameters).
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -209,7 +209,7 @@ TEST(ParameterUnitsState, LoadsAtEveryNumberOfRanksAndLevel) {
     const State pieces = continue_on(saved_by, Shard::kParameters, nullptr).first;
     for (const int loaded_by : worlds()) {
       const std::vector<double> expected = continue_on(loaded_by, Shard::kNone, &whole).second;
-      for (const Shard level : kAllLevels) {
+      for (const Shard level : all_levels()) {
         EXPECT_EQ(continue_on(loaded_by, level, &pieces).second, expected)
             << saved_by << " ranks in pieces to " << loaded_by << " with " << to_string(level);
       }

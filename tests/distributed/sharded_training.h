@@ -17,8 +17,17 @@
 
 namespace tandem::distributed {
 
-inline constexpr Shard kLevels[] = {Shard::kOptimizer, Shard::kGradients, Shard::kParameters};
-inline constexpr Shard kAllLevels[] = {Shard::kNone, Shard::kOptimizer, Shard::kGradients, Shard::kParameters};
+/// The levels that the device under test has.
+inline std::vector<Shard> all_levels() {
+  std::vector<Shard> levels = {Shard::kNone, Shard::kOptimizer, Shard::kGradients};
+  if (testing::test_device().is_cpu()) levels.push_back(Shard::kParameters);
+  return levels;
+}
+inline std::vector<Shard> levels() {  // that divide something
+  std::vector<Shard> all = all_levels();
+  all.erase(all.begin());
+  return all;
+}
 
 /// One training of Net on the ranks of a group; all of its ranks make equal steps. With kParameters "fc1" is a unit,
 /// "fc2" another one without its bias, which is of the root unit.

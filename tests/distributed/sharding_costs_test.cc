@@ -75,9 +75,10 @@ TEST(ShardingState, LoadsAtEveryNumberOfRanksAndLevel) {
       const Snapshot whole = train_on(saved_by, Shard::kNone, nullptr, dtype);
       for (const int loaded_by : worlds()) {
         const std::vector<double> expected = train_on(loaded_by, Shard::kNone, &whole, dtype).values;
-        for (const Shard before : kAllLevels) {
+        for (const Shard before : all_levels()) {
           const Snapshot snapshot = train_on(saved_by, before, nullptr, dtype);
-          const Shard after = kAllLevels[(static_cast<size_t>(before) + static_cast<size_t>(saved_by + loaded_by)) % 4];
+          const Shard after = all_levels()[(static_cast<size_t>(before) + static_cast<size_t>(saved_by + loaded_by)) %
+                                           all_levels().size()];
           EXPECT_EQ(train_on(loaded_by, after, &snapshot, dtype).values, expected)
               << saved_by << " ranks with " << to_string(before) << " to " << loaded_by << " with " << to_string(after);
         }
