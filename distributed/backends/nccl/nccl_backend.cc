@@ -295,7 +295,12 @@ std::shared_ptr<const cuda::CapturePoint> NcclBackendImpl::capture(const Collect
   check();
   const Stream branch = cuda::fork_capture(options_.device);
   const StreamGuard on(branch);
-  with_copies(operation.before, operation.after, [&] { communicator_.run(operation.collective, branch); });
+  try {
+    with_copies(operation.before, operation.after, [&] { communicator_.run(operation.collective, branch); });
+  } catch (const BackendError&) {
+    check();  // the failure of another rank may have aborted the communicator
+    throw;
+  }
   return cuda::capture_point();
 }
 
