@@ -16,6 +16,8 @@ namespace {
 
 constexpr size_t kMaxOrder = 1 << 16;  ///< units of a pass whose order is recorded
 
+std::string label_of(const std::string& path) { return path.empty() ? "the root unit" : str("unit '", path, "'"); }
+
 }  // namespace
 
 int64_t memory_of_units(const std::vector<int64_t>& bytes_of, bool keep_after_forward) {
@@ -35,7 +37,7 @@ class ParameterUnits::Memory final : public StorageOwner {
     // A function that runs again, or an operation of several units.
     if (units != nullptr && RankContext::current().open_autograd.backward != nullptr)
       return units->make_ready(unit_, false);
-    const std::string unit = path_.empty() ? "the root unit" : str("unit '", path_, "'");
+    const std::string unit = label_of(path_);
     throw StateError(units != nullptr
                          ? str("'", parameter_, "' of ", unit,
                                " is divided among the ranks: it is whole only while the unit runs; read it in the "
@@ -102,13 +104,10 @@ ParameterUnits::ParameterUnits(std::shared_ptr<ProcessGroup> group, const Bucket
     const size_t unit = unit_of[bucket(b).contents.front()];
     bytes_of[unit] += bucket(b).own.num_bytes() * num_ranks();
     units_[unit].buckets.push_back(b);
-    labels_.push_back(label_of(unit) + (units_[unit].buckets.size() == 1 ? "" : str(", ", bucket(b).own.dtype())));
+    labels_.push_back(label_of(units_[unit].path) +
+                      (units_[unit].buckets.size() == 1 ? "" : str(", ", bucket(b).own.dtype())));
   }
   max_free_ = memory_of_units(bytes_of, keep_after_forward_);
-}
-
-std::string ParameterUnits::label_of(size_t unit) const {
-  return units_[unit].path.empty() ? "the root unit" : str("unit '", units_[unit].path, "'");
 }
 
 std::string ParameterUnits::table() const {
@@ -119,7 +118,7 @@ std::string ParameterUnits::table() const {
       for (const size_t p : bucket(b).contents) count += num_elements(leaf(p).shape());
       piece_bytes += bucket(b).own.num_bytes();
     }
-    text += str("\n  ", label_of(u), ": ", count, " parameters, ", piece_bytes, " bytes per rank, ",
+    text += str("\n  ", label_of(units_[u].path), ": ", count, " parameters, ", piece_bytes, " bytes per rank, ",
                 piece_bytes * num_ranks(), " bytes when whole");
   }
   return text;
@@ -287,7 +286,7 @@ void ParameterUnits::watch_backward() {
 
 void ParameterUnits::exchange(const std::vector<const autograd::Leaf*>& leaves) {
   for (size_t u = 0; u < units_.size(); ++u) {
-    TANDEM_CHECK(StateError, units_[u].users == 0, "the parameters of ", label_of(u),
+    TANDEM_CHECK(StateError, units_[u].users == 0, "the parameters of ", label_of(units_[u].path),
                  " are whole, and would keep their old values in a step or load_state_dict of pieces; end the scope of "
                  "gathered() before");
   }

@@ -87,7 +87,6 @@ class ParameterUnits final : public ParameterShards {
   void watch_backward();
   /// The next unit begins a new forward or backward.
   void end_pass();
-  std::string label_of(size_t unit) const;
 
   const bool keep_after_forward_;
   std::vector<Unit> units_;
