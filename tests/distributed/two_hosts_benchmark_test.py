@@ -15,7 +15,7 @@ import two_hosts
 LINK = r"link  [0-9.]+ Mbit/s of payload in each direction, both at once\n"
 COLLECTIVE = (r"%s bfloat16 16 MiB  [0-9.]+ ms = [0-9.]+ of [0-9.]+ ms at the link's rate; "
               r"host 0 sent [0-9.]+ MiB\n")
-STEP = r"mlp  step [0-9.]+ ms = [0-9.]+ of max\(.*; the link carried [0-9.]+ MiB a step\n"
+STEP = r"mlp  step [0-9.]+ ms = [0-9.]+ of max\(.*, the link carried [0-9.]+ MiB a step\n"
 
 
 class TwoHostsBenchmarkTest(unittest.TestCase):
