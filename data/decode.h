@@ -12,6 +12,7 @@
 namespace tandem { inline namespace v0 { namespace data {
 
 inline constexpr int64_t kMaxPixels = int64_t{1} << 28;
+inline constexpr int64_t kMaxDeflateRatio = 1032;  // the maximum of deflate: a match of 258 bytes in two bits
 
 /// Error handling of libjpeg and libpng: they leave a function by longjmp. Therefore setjmp and the functions of these
 /// libraries are called only by functions whose objects have no destructors.

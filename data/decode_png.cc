@@ -11,7 +11,6 @@ namespace tandem { inline namespace v0 { namespace data {
 
 namespace {
 
-constexpr int64_t kMaxDeflateRatio = 1032;  // the maximum of deflate: a match of 258 bytes in two bits
 constexpr png_byte kIgnored[] = {'t', 'E', 'X', 't', 0, 'z', 'T', 'X', 't', 0,
                                  'i', 'T', 'X', 't', 0, 'i', 'C', 'C', 'P', 0};
 
@@ -89,9 +88,9 @@ bool read_pixels(Png& png, uint8_t* pixels, int64_t row_size) {
 }
 
 /// Frees libpng's memory.
-struct Release {
+struct ReleasePng {
   Png& png;
-  ~Release() { png_destroy_read_struct(&png.data, &png.info, nullptr); }
+  ~ReleasePng() { png_destroy_read_struct(&png.data, &png.info, nullptr); }
 };
 
 }  // namespace
@@ -99,7 +98,7 @@ struct Release {
 Tensor decode_png(const std::string& what, std::string_view bytes, ImageReadMode mode) {
   Png png = {};
   png.input = {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()};
-  const Release release{png};
+  const ReleasePng release{png};
   TANDEM_CHECK(IoError, read_header(png), what, ": cannot decode the PNG data: ", png.failure.text);
   const int64_t width = png.width;
   const int64_t height = png.height;

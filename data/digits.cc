@@ -19,8 +19,8 @@ namespace tandem { inline namespace v0 { namespace data {
 
 namespace {
 
-constexpr int kSide = 28;
-constexpr int kPixels = kSide * kSide;
+constexpr int kDigitSide = 28;
+constexpr int kDigitPixels = kDigitSide * kDigitSide;
 constexpr uint32_t kDigitStream =
     0x64696700;  // last word of the counters; separates them from other random streams of the seed
 
@@ -109,22 +109,22 @@ double squared_distance(Point p, Point a, Point b) {
 }
 
 /// Lowers distance2[pixel] to the squared distance from the segment where that is within `reach`.
-void draw_segment(Point a, Point b, double reach, std::span<double, kPixels> distance2) {
+void draw_segment(Point a, Point b, double reach, std::span<double, kDigitPixels> distance2) {
   const auto first = [&](double u, double v) {
-    return std::clamp(static_cast<int>(std::floor(std::min(u, v) - reach)), 0, kSide);
+    return std::clamp(static_cast<int>(std::floor(std::min(u, v) - reach)), 0, kDigitSide);
   };
   const auto last = [&](double u, double v) {
-    return std::clamp(static_cast<int>(std::ceil(std::max(u, v) + reach)), 0, kSide);
+    return std::clamp(static_cast<int>(std::ceil(std::max(u, v) + reach)), 0, kDigitSide);
   };
   for (int row = first(a.y, b.y); row < last(a.y, b.y); ++row) {
     for (int column = first(a.x, b.x); column < last(a.x, b.x); ++column) {
-      double& d2 = distance2[static_cast<size_t>(row * kSide + column)];
+      double& d2 = distance2[static_cast<size_t>(row * kDigitSide + column)];
       d2 = std::min(d2, squared_distance({column + 0.5, row + 0.5}, a, b));
     }
   }
 }
 
-/// Draws item `index` into image[kPixels] and returns its digit.
+/// Draws item `index` into image[kDigitPixels] and returns its digit.
 int draw(uint64_t seed, int64_t index, float* image) {
   ItemRandom random(seed, index, kDigitStream);
   const auto digit = static_cast<int>(random.below(10));
@@ -135,8 +135,8 @@ int draw(uint64_t seed, int64_t index, float* image) {
   const double shear = random.uniform(-0.34, 0.34);
   const double width = random.uniform(11.0, 18.0);
   const double height = random.uniform(16.0, 21.0);
-  const double center_x = kSide / 2.0 + random.uniform(-2.5, 2.5);
-  const double center_y = kSide / 2.0 + random.uniform(-2.5, 2.5);
+  const double center_x = kDigitSide / 2.0 + random.uniform(-2.5, 2.5);
+  const double center_y = kDigitSide / 2.0 + random.uniform(-2.5, 2.5);
   const double pen = random.uniform(0.7, 1.6);       // radius in pixels
   const double pressure = random.uniform(0.7, 1.0);  // ink at the middle of a stroke
   const double noise = random.uniform(0.0, 0.3);
@@ -153,12 +153,12 @@ int draw(uint64_t seed, int64_t index, float* image) {
     }
   }
 
-  std::array<double, kPixels> distance2;
+  std::array<double, kDigitPixels> distance2;
   distance2.fill(std::numeric_limits<double>::infinity());
   for (const Stroke& stroke : strokes) {
     for (size_t i = 0; i + 1 < stroke.size(); ++i) draw_segment(stroke[i], stroke[i + 1], pen + 1, distance2);
   }
-  for (size_t i = 0; i < kPixels; ++i) {
+  for (size_t i = 0; i < kDigitPixels; ++i) {
     const double ink = pressure * std::clamp(pen + 0.5 - std::sqrt(distance2[i]), 0.0, 1.0);
     image[i] = static_cast<float>(std::clamp(ink + noise * random.uniform(-1.0, 1.0), 0.0, 1.0));
   }
@@ -173,7 +173,7 @@ DigitsDataset::DigitsDataset(int64_t size, uint64_t seed) : size_(size), seed_(s
 
 Example DigitsDataset::get(int64_t index) const {
   check_item("DigitsDataset", index, size_);
-  Example example = {empty({1, kSide, kSide}), empty({}, {kInt64})};
+  Example example = {empty({1, kDigitSide, kDigitSide}), empty({}, {kInt64})};
   *example.target.data<int64_t>() = draw(seed_, index, example.input.data<float>());
   return example;
 }
@@ -181,11 +181,11 @@ Example DigitsDataset::get(int64_t index) const {
 Batch DigitsDataset::get_batch(std::span<const int64_t> indices) const {
   const auto count = static_cast<int64_t>(indices.size());
   TANDEM_CHECK(ValueError, count > 0, "DigitsDataset: empty batch, expected at least one index");
-  Batch batch = {empty({count, 1, kSide, kSide}), empty({count}, {kInt64}), count};
+  Batch batch = {empty({count, 1, kDigitSide, kDigitSide}), empty({count}, {kInt64}), count};
   for (int64_t row = 0; row < count; ++row) {
     const int64_t index = indices[static_cast<size_t>(row)];
     check_item("DigitsDataset", index, size_);
-    batch.target.data<int64_t>()[row] = draw(seed_, index, batch.input.data<float>() + row * kPixels);
+    batch.target.data<int64_t>()[row] = draw(seed_, index, batch.input.data<float>() + row * kDigitPixels);
   }
   return batch;
 }

@@ -48,7 +48,7 @@ Pixels to_pixels(const char* op, const Tensor& image) {
   return pixels;
 }
 
-struct Jpeg {
+struct JpegEncoder {
   jpeg_compress_struct info;
   jpeg_error_mgr errors;
   Failure failure;
@@ -56,17 +56,17 @@ struct Jpeg {
   unsigned long size;
 };
 
-[[noreturn]] void fail(j_common_ptr info) {
-  auto* jpeg = static_cast<Jpeg*>(info->client_data);
+[[noreturn]] void fail_encoding(j_common_ptr info) {
+  auto* jpeg = static_cast<JpegEncoder*>(info->client_data);
   info->err->format_message(info, jpeg->failure.text);
   std::longjmp(jpeg->failure.jump, 1);
 }
 
 /// Returns false after an error.
-bool compress(Jpeg& jpeg, uint8_t* pixels, int64_t height, int64_t width, int channels, int quality) {
+bool compress(JpegEncoder& jpeg, uint8_t* pixels, int64_t height, int64_t width, int channels, int quality) {
   jpeg.info.err = jpeg_std_error(&jpeg.errors);
   jpeg.info.client_data = &jpeg;
-  jpeg.errors.error_exit = fail;
+  jpeg.errors.error_exit = fail_encoding;
   if (setjmp(jpeg.failure.jump) != 0) return false;
   jpeg_create_compress(&jpeg.info);
   jpeg_mem_dest(&jpeg.info, &jpeg.bytes, &jpeg.size);
@@ -86,9 +86,9 @@ bool compress(Jpeg& jpeg, uint8_t* pixels, int64_t height, int64_t width, int ch
 }
 
 /// Frees libjpeg's memory.
-struct Release {
-  Jpeg& jpeg;
-  ~Release() { jpeg_destroy_compress(&jpeg.info); }
+struct ReleaseEncoder {
+  JpegEncoder& jpeg;
+  ~ReleaseEncoder() { jpeg_destroy_compress(&jpeg.info); }
 };
 
 }  // namespace
@@ -118,8 +118,8 @@ std::string encode_jpeg(const Tensor& image, int quality) {
   const auto padded = [](int64_t size) { return (size + 15) / 16 * 16; };
   std::string bytes(static_cast<size_t>(padded(pixels.height) * padded(pixels.width) * kMaxBytesPerPixel + kMaxHeader),
                     '\0');
-  Jpeg jpeg = {};
-  const Release release{jpeg};
+  JpegEncoder jpeg = {};
+  const ReleaseEncoder release{jpeg};
   jpeg.bytes = reinterpret_cast<unsigned char*>(bytes.data());
   jpeg.size = bytes.size();
   const bool done =

@@ -9,6 +9,7 @@
 #include <string>
 
 #include <tandem/base/file.h>
+#include <tandem/data/decode.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem { inline namespace v0 { namespace data {
@@ -16,8 +17,7 @@ namespace tandem { inline namespace v0 { namespace data {
 namespace {
 
 constexpr uint8_t kTypeUInt8 = 0x08;
-constexpr int64_t kMaxDeflateRatio = 1032;  // the maximum of deflate: a match of 258 bytes in two bits
-constexpr int kGzipWindowBits = 15 + 16;    // zlib: the largest window, and a gzip header is required
+constexpr int kGzipWindowBits = 15 + 16;  // zlib: the largest window, and a gzip header is required
 
 /// Reads the bytes of a file in order, and decompresses a gzip file.
 class Source {

@@ -10,9 +10,9 @@ namespace tandem { inline namespace v0 { namespace data {
 
 namespace {
 
-constexpr int64_t kSide = 28;
-constexpr int64_t kPixels = kSide * kSide;
-constexpr int kClasses = 10;
+constexpr int64_t kMnistSide = 28;
+constexpr int64_t kMnistPixels = kMnistSide * kMnistSide;
+constexpr int kMnistClasses = 10;
 
 /// Path of the file `name` or `name`.gz in `folder`; "" if neither exists.
 std::string find_file(const std::string& folder, const std::string& name) {
@@ -23,22 +23,22 @@ std::string find_file(const std::string& folder, const std::string& name) {
   return "";
 }
 
-struct Files {
+struct IdxFiles {
   std::string images;
   std::string labels;
 };
 
-Files find_files(const std::string& folder, const std::string& prefix) {
+IdxFiles find_files(const std::string& folder, const std::string& prefix) {
   return {find_file(folder, prefix + "-images-idx3-ubyte"), find_file(folder, prefix + "-labels-idx1-ubyte")};
 }
 
 }  // namespace
 
 MnistDataset::MnistDataset(const std::string& folder, MnistSplit split, MnistOptions options) {
-  const Files train = find_files(folder, "train");
-  const Files test = find_files(folder, "t10k");
+  const IdxFiles train = find_files(folder, "train");
+  const IdxFiles test = find_files(folder, "t10k");
   const bool divide_test = train.images.empty() && train.labels.empty();
-  const Files& files = split == MnistSplit::kTest || divide_test ? test : train;
+  const IdxFiles& files = split == MnistSplit::kTest || divide_test ? test : train;
   TANDEM_CHECK(IoError, !files.images.empty() && !files.labels.empty(), "MnistDataset: '", folder,
                "' does not have all files (each may end in .gz)", "\n  train-images-idx3-ubyte  ",
                train.images.empty() ? "missing" : "found", "\n  train-labels-idx1-ubyte  ",
@@ -49,15 +49,15 @@ MnistDataset::MnistDataset(const std::string& folder, MnistSplit split, MnistOpt
 
   images_ = read_idx(files.images);
   labels_ = read_idx(files.labels);
-  TANDEM_CHECK(IoError, images_.dim() == 3 && images_.size(1) == kSide && images_.size(2) == kSide, "MnistDataset: '",
-               files.images, "' has sizes ", images_.shape(), ", expected [n, 28, 28]");
+  TANDEM_CHECK(IoError, images_.dim() == 3 && images_.size(1) == kMnistSide && images_.size(2) == kMnistSide,
+               "MnistDataset: '", files.images, "' has sizes ", images_.shape(), ", expected [n, 28, 28]");
   const int64_t count = images_.size(0);
   TANDEM_CHECK(IoError, labels_.dim() == 1 && labels_.size(0) == count, "MnistDataset: '", files.labels, "' has sizes ",
                labels_.shape(), ", expected [", count, "] for the images of '", files.images, "'");
   const auto* labels = labels_.data<uint8_t>();
   for (int64_t i = 0; i < count; ++i) {
-    TANDEM_CHECK(IoError, labels[i] < kClasses, "MnistDataset: '", files.labels, "': label ", i, " is ", int{labels[i]},
-                 ", expected 0 to 9");
+    TANDEM_CHECK(IoError, labels[i] < kMnistClasses, "MnistDataset: '", files.labels, "': label ", i, " is ",
+                 int{labels[i]}, ", expected 0 to 9");
   }
 
   const int64_t border = count - count / 5;
@@ -72,13 +72,13 @@ MnistDataset::MnistDataset(const std::string& folder, MnistSplit split, MnistOpt
 
 void MnistDataset::write_item(int64_t index, float* image, int64_t* label) const {
   check_item("MnistDataset", index, size());
-  const uint8_t* bytes = images_.data<uint8_t>() + (begin_ + index) * kPixels;
-  for (int64_t i = 0; i < kPixels; ++i) image[i] = value_of_[bytes[i]];
+  const uint8_t* bytes = images_.data<uint8_t>() + (begin_ + index) * kMnistPixels;
+  for (int64_t i = 0; i < kMnistPixels; ++i) image[i] = value_of_[bytes[i]];
   *label = labels_.data<uint8_t>()[begin_ + index];
 }
 
 Example MnistDataset::get(int64_t index) const {
-  Example example = {empty({1, kSide, kSide}), empty({}, {kInt64})};
+  Example example = {empty({1, kMnistSide, kMnistSide}), empty({}, {kInt64})};
   write_item(index, example.input.data<float>(), example.target.data<int64_t>());
   return example;
 }
@@ -86,9 +86,9 @@ Example MnistDataset::get(int64_t index) const {
 Batch MnistDataset::get_batch(std::span<const int64_t> indices) const {
   const auto count = static_cast<int64_t>(indices.size());
   TANDEM_CHECK(ValueError, count > 0, "MnistDataset: empty batch, expected at least one index");
-  Batch batch = {empty({count, 1, kSide, kSide}), empty({count}, {kInt64}), count};
+  Batch batch = {empty({count, 1, kMnistSide, kMnistSide}), empty({count}, {kInt64}), count};
   for (int64_t row = 0; row < count; ++row) {
-    write_item(indices[static_cast<size_t>(row)], batch.input.data<float>() + row * kPixels,
+    write_item(indices[static_cast<size_t>(row)], batch.input.data<float>() + row * kMnistPixels,
                batch.target.data<int64_t>() + row);
   }
   return batch;

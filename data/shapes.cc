@@ -16,15 +16,15 @@ namespace tandem { inline namespace v0 { namespace data {
 
 namespace {
 
-constexpr int kSide = 32;  // figures are described on a field of this size
+constexpr int kFieldSide = 32;  // figures are described on a field of this size
 constexpr int64_t kMaxSide = 4096;
-constexpr int kChannels = 3;
-constexpr int kClasses = 10;
+constexpr int kRgb = 3;
+constexpr int kFigures = 10;
 constexpr uint32_t kShapesStream = 0x73687000;  // separates these numbers from other random streams of the seed
 
-using Color = std::array<double, kChannels>;
+using Color = std::array<double, kRgb>;
 
-struct Point {
+struct FieldPoint {
   double x;
   double y;
 };
@@ -32,21 +32,21 @@ struct Point {
 /// Signed distance to the nearest of equally spaced lines, of period 2: from -0.5 to 0.5, positive over half of it.
 double wave(double x) { return 0.5 - std::abs(x - 2 * std::floor(x / 2) - 1); }
 
-double square(Point p, double half) { return half - std::max(std::abs(p.x), std::abs(p.y)); }
+double square(FieldPoint p, double half) { return half - std::max(std::abs(p.x), std::abs(p.y)); }
 
 /// A star of `points` points with its outer corners at radius `corner` and the inner ones at `notch`.
-double star(Point p, int points, double corner, double notch) {
+double star(FieldPoint p, int points, double corner, double notch) {
   // By symmetry the point is mirrored into the angles 0 to pi / points, where the star has a single edge.
   const double sector = std::numbers::pi / points;
   double angle = std::fmod(std::abs(std::atan2(p.y, p.x)), 2 * sector);
   angle = std::min(angle, 2 * sector - angle);
   const double radius = std::hypot(p.x, p.y);
-  const Point from_corner = {radius * std::cos(angle) - corner, radius * std::sin(angle)};
-  const Point edge = {notch * std::cos(sector) - corner, notch * std::sin(sector)};
+  const FieldPoint from_corner = {radius * std::cos(angle) - corner, radius * std::sin(angle)};
+  const FieldPoint edge = {notch * std::cos(sector) - corner, notch * std::sin(sector)};
   return (edge.x * from_corner.y - edge.y * from_corner.x) / std::hypot(edge.x, edge.y);
 }
 
-double figure(int label, Point p) {
+double figure(int label, FieldPoint p) {
   const double radius = std::hypot(p.x, p.y);
   switch (label) {
     case 0: return 0.9 - radius;
@@ -72,7 +72,7 @@ bool is_pattern(int label) { return label >= 6 && label <= 8; }
 
 double squared_distance(const Color& a, const Color& b) {
   double sum = 0;
-  for (size_t c = 0; c < kChannels; ++c) sum += (a[c] - b[c]) * (a[c] - b[c]);
+  for (size_t c = 0; c < kRgb; ++c) sum += (a[c] - b[c]) * (a[c] - b[c]);
   return sum;
 }
 
@@ -86,13 +86,13 @@ Color random_color(ItemRandom& random) {
 Color unlike(const Color& color, const Color& other) {
   if (squared_distance(color, other) > 0.15) return color;
   Color result;
-  for (size_t c = 0; c < kChannels; ++c) result[c] = other[c] > 0.5 ? other[c] - 0.5 : other[c] + 0.5;
+  for (size_t c = 0; c < kRgb; ++c) result[c] = other[c] > 0.5 ? other[c] - 0.5 : other[c] + 0.5;
   return result;
 }
 
 /// Placement of a figure: its center, size and rotation.
 struct Pose {
-  Point middle;
+  FieldPoint middle;
   double radius;
   double cosine;
   double sine;
@@ -107,18 +107,18 @@ struct Pose {
 };
 
 Pose random_pose(ItemRandom& random, double low, double high, double reach) {
-  const double x = kSide / 2.0 + random.uniform(-reach, reach);
-  const double y = kSide / 2.0 + random.uniform(-reach, reach);
+  const double x = kFieldSide / 2.0 + random.uniform(-reach, reach);
+  const double y = kFieldSide / 2.0 + random.uniform(-reach, reach);
   const double radius = random.uniform(low, high);
   const double angle = random.uniform(0, 2 * std::numbers::pi);
   return {{x, y}, radius, std::cos(angle), std::sin(angle)};
 }
 
-/// Draws item `index` into image [kChannels, side, side] and returns its label.
+/// Draws item `index` into image [kRgb, side, side] and returns its label.
 int draw(uint64_t seed, int64_t index, const ShapesOptions& options, float* image) {
   const int64_t side = options.side;
   ItemRandom random(seed, index, kShapesStream);
-  const auto label = static_cast<int>(random.below(kClasses));
+  const auto label = static_cast<int>(random.below(kFigures));
   const Color random_ground = random_color(random);
   const Color ground = options.plain ? Color{} : random_ground;
   const Color ink = unlike(random_color(random), ground);
@@ -130,17 +130,17 @@ int draw(uint64_t seed, int64_t index, const ShapesOptions& options, float* imag
   const int speck_label = static_cast<int>(random.below(2));  // a disc or a square
   const double noise = random.uniform(0.02, 0.25);
 
-  const double scale = static_cast<double>(side) / kSide;
+  const double scale = static_cast<double>(side) / kFieldSide;
   for (int64_t row = 0; row < side; ++row) {
     for (int64_t column = 0; column < side; ++column) {
       const double x = (static_cast<double>(column) + 0.5) / scale;
       const double y = (static_cast<double>(row) + 0.5) / scale;
       const double covered = pose.cover(label, x, y, scale);
       const double speck_covered = speck.cover(speck_label, x, y, scale);
-      for (size_t c = 0; c < kChannels; ++c) {
+      for (size_t c = 0; c < kRgb; ++c) {
         double value = ground[c];
         if (!options.plain)
-          value += 0.4 * ((slope_x[c] - 0.5) * (x / kSide - 0.5) + (slope_y[c] - 0.5) * (y / kSide - 0.5));
+          value += 0.4 * ((slope_x[c] - 0.5) * (x / kFieldSide - 0.5) + (slope_y[c] - 0.5) * (y / kFieldSide - 0.5));
         value += covered * (ink[c] - value);
         if (!options.plain) {
           value += speck_covered * (speck_ink[c] - value);
@@ -170,7 +170,7 @@ const std::vector<std::string>& ShapesDataset::class_names() {
 
 Example ShapesDataset::get(int64_t index) const {
   check_item("ShapesDataset", index, size_);
-  Example example = {empty({kChannels, options_.side, options_.side}), empty({}, {kInt64})};
+  Example example = {empty({kRgb, options_.side, options_.side}), empty({}, {kInt64})};
   *example.target.data<int64_t>() = draw(seed_, index, options_, example.input.data<float>());
   return example;
 }
@@ -179,12 +179,12 @@ Batch ShapesDataset::get_batch(std::span<const int64_t> indices) const {
   const auto count = static_cast<int64_t>(indices.size());
   TANDEM_CHECK(ValueError, count > 0, "ShapesDataset: empty batch, expected at least one index");
   const int64_t side = options_.side;
-  Batch batch = {empty({count, kChannels, side, side}), empty({count}, {kInt64}), count};
+  Batch batch = {empty({count, kRgb, side, side}), empty({count}, {kInt64}), count};
   for (int64_t row = 0; row < count; ++row) {
     const int64_t index = indices[static_cast<size_t>(row)];
     check_item("ShapesDataset", index, size_);
     batch.target.data<int64_t>()[row] =
-        draw(seed_, index, options_, batch.input.data<float>() + row * kChannels * side * side);
+        draw(seed_, index, options_, batch.input.data<float>() + row * kRgb * side * side);
   }
   return batch;
 }

@@ -19,7 +19,7 @@ namespace {
 constexpr uint32_t kTransformStream = 0x7466726d;  // separates these numbers from other random streams of the seed
 constexpr uint32_t kBatchStream = 0x62746368;
 constexpr int64_t kMaxPadding = 1 << 20;
-constexpr int64_t kMaxSize = 65535;
+constexpr int64_t kMaxImageSize = 65535;
 
 /// The seed of an epoch.
 uint64_t epoch_seed(uint64_t seed, int64_t epoch) {
@@ -39,7 +39,8 @@ Transform of_image(F f) {
 }
 
 void check_size(const char* op, const char* name, int64_t size) {
-  TANDEM_CHECK(ValueError, size >= 1 && size <= kMaxSize, op, ": ", name, " is ", size, ", expected 1 to ", kMaxSize);
+  TANDEM_CHECK(ValueError, size >= 1 && size <= kMaxImageSize, op, ": ", name, " is ", size, ", expected 1 to ",
+               kMaxImageSize);
 }
 
 void check_probability(const char* op, double probability) {

@@ -19,9 +19,9 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "values are written and read without conversion");
 
 constexpr std::string_view kMagic = "\x93NUMPY";
-constexpr int64_t kVersionEnd = 8;           // the magic string and two bytes of version
-constexpr int64_t kMaxHeaderBytes = 10'000;  // NumPy's limit
-constexpr size_t kMaxDims = 64;              // NumPy's limit
+constexpr int64_t kVersionEnd = 8;              // the magic string and two bytes of version
+constexpr int64_t kMaxNpyHeaderBytes = 10'000;  // NumPy's limit
+constexpr size_t kMaxDims = 64;                 // NumPy's limit
 constexpr size_t kAlignment = 64;
 
 struct Descr {
@@ -38,7 +38,7 @@ constexpr std::array<Descr, 9> kDescrs = {{{"|b1", kBool},
                                            {"<f4", kFloat32},
                                            {"<f8", kFloat64}}};
 
-struct Header {
+struct NpyHeader {
   std::string descr;
   bool fortran_order = false;
   Shape shape;
@@ -49,8 +49,8 @@ class Parser {
  public:
   Parser(const std::string& path, std::string_view text) : path_(path), text_(text) {}
 
-  Header header() {
-    Header result;
+  NpyHeader header() {
+    NpyHeader result;
     bool has_descr = false;
     bool has_order = false;
     bool has_shape = false;
@@ -225,14 +225,14 @@ Tensor load_npy(const std::string& path) {
                "' ends before the length of its header");
   uint32_t length = 0;
   file.read(&length, kVersionEnd, length_bytes);
-  TANDEM_CHECK(IoError, length <= kMaxHeaderBytes, "load_npy: '", path, "' claims a header of ", length,
-               " bytes, at most ", kMaxHeaderBytes, " are supported");
+  TANDEM_CHECK(IoError, length <= kMaxNpyHeaderBytes, "load_npy: '", path, "' claims a header of ", length,
+               " bytes, at most ", kMaxNpyHeaderBytes, " are supported");
   const int64_t data_start = kVersionEnd + length_bytes + length;
   TANDEM_CHECK(IoError, data_start <= file.size(), "load_npy: '", path, "' claims a header of ", length,
                " bytes, the file has ", file.size() - kVersionEnd - length_bytes, " after the length");
   std::string text(length, '\0');
   file.read(text.data(), kVersionEnd + length_bytes, length);
-  const Header header = Parser(path, text).header();
+  const NpyHeader header = Parser(path, text).header();
   const DType dtype = dtype_of_descr(path, header.descr);
 
   int64_t address_space = sizeof(int64_t);  // as in num_elements: sizes of 0 skipped, 8 bytes per element

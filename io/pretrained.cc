@@ -26,19 +26,19 @@ constexpr const char* kLoad = "load_pretrained";
 constexpr const char* kSuffix = ".safetensors";
 constexpr const char* kIndexSuffix = ".safetensors.index.json";
 
-void check_name(const char* op, const std::string& name) {
+void check_file_name(const char* op, const std::string& name) {
   TANDEM_CHECK(ValueError, !name.empty() && name.find_first_of({"/\0", 2}) == std::string::npos && is_valid_utf8(name),
                op, ": name is '", name, "' (expected the beginning of file names: UTF-8, without '/')");
 }
 
-void check_system(const std::error_code& error, const char* what, const fs::path& path) {
+void check_saved(const std::error_code& error, const char* what, const fs::path& path) {
   TANDEM_CHECK(IoError, !error, kSave, ": cannot ", what, " '", path.string(), "': ", error.message());
 }
 
 void remove_file(const fs::path& path) {
   std::error_code error;
   fs::remove(path, error);
-  check_system(error, "remove", path);
+  check_saved(error, "remove", path);
 }
 
 /// "model-00002-of-00003.safetensors" for index 1 of 3.
@@ -79,7 +79,7 @@ void remove_shards_except(const fs::path& folder, const std::string& name, const
   fs::directory_iterator entry(folder, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error))
     found.push_back(entry->path().filename().string());
-  check_system(error, "read the folder", folder);
+  check_saved(error, "read the folder", folder);
   for (const std::string& file : found) {
     if (is_shard(file, name) && !kept.contains(file)) remove_file(folder / file);
     if (is_temporary(file) && is_shard(file.substr(0, file.rfind('.')), name)) remove_stale_temporary(folder / file);
@@ -89,11 +89,11 @@ void remove_shards_except(const fs::path& folder, const std::string& name, const
 }  // namespace
 
 void save_pretrained(const std::string& folder, const NamedTensors& tensors, const SavePretrainedOptions& options) {
-  check_name(kSave, options.name);
+  check_file_name(kSave, options.name);
   TANDEM_CHECK(ValueError, options.max_shard_size >= 1, kSave, ": max_shard_size is ", options.max_shard_size,
                " (expected at least 1)");
   const std::vector<NamedTensors> shards = split(distinct_tensors(kSave, tensors).tensors, options.max_shard_size);
-  check_system(create_folder(folder), "create the folder", folder);
+  check_saved(create_folder(folder), "create the folder", folder);
 
   // load_pretrained prefers the single file to the index. So old weights of one file are valid until that is removed at
   // the end, and old weights of several files must become invalid before the first of them is replaced.
@@ -106,7 +106,7 @@ void save_pretrained(const std::string& folder, const NamedTensors& tensors, con
     return;
   }
   remove_file(index);
-  check_system(flush_folder(folder), "flush to disk the folder", folder);
+  check_saved(flush_folder(folder), "flush to disk the folder", folder);
   WeightMap weight_map;
   std::set<std::string> files;
   int64_t total_size = 0;
@@ -128,7 +128,7 @@ void save_pretrained(const std::string& folder, const NamedTensors& tensors, con
 }
 
 SafetensorsFile load_pretrained(const std::string& folder, const LoadPretrainedOptions& options) {
-  check_name(kLoad, options.name);
+  check_file_name(kLoad, options.name);
   const fs::path single = fs::path(folder) / (options.name + kSuffix);
   if (path_exists(kLoad, single)) return load_safetensors(single, {.mmap = options.mmap});
   const fs::path index = fs::path(folder) / (options.name + kIndexSuffix);

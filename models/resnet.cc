@@ -8,7 +8,7 @@ namespace tandem { inline namespace v0 { namespace models {
 
 namespace {
 
-constexpr nn::BatchNormOptions kWithRelu = {.activation = nn::Activation::kRelu};
+constexpr nn::BatchNormOptions kNormWithRelu = {.activation = nn::Activation::kRelu};
 
 /// The batch norm after a convolution would cancel its bias.
 nn::Conv2dOptions convolution(int64_t stride, int64_t padding) {
@@ -39,7 +39,7 @@ class BasicBlock : public ShortcutBlock {
 
   BasicBlock(int64_t in_channels, int64_t width, int64_t stride)
       : conv1_(add<nn::Conv2d>("conv1", in_channels, width, 3, convolution(stride, 1))),
-        bn1_(add<nn::BatchNorm2d>("bn1", width, kWithRelu)),
+        bn1_(add<nn::BatchNorm2d>("bn1", width, kNormWithRelu)),
         conv2_(add<nn::Conv2d>("conv2", width, width, 3, convolution(1, 1))),
         bn2_(add<nn::BatchNorm2d>("bn2", width)) {
     add_shortcut(in_channels, width, stride);
@@ -60,9 +60,9 @@ class Bottleneck : public ShortcutBlock {
 
   Bottleneck(int64_t in_channels, int64_t width, int64_t stride)
       : conv1_(add<nn::Conv2d>("conv1", in_channels, width, 1, convolution(1, 0))),
-        bn1_(add<nn::BatchNorm2d>("bn1", width, kWithRelu)),
+        bn1_(add<nn::BatchNorm2d>("bn1", width, kNormWithRelu)),
         conv2_(add<nn::Conv2d>("conv2", width, width, 3, convolution(stride, 1))),
-        bn2_(add<nn::BatchNorm2d>("bn2", width, kWithRelu)),
+        bn2_(add<nn::BatchNorm2d>("bn2", width, kNormWithRelu)),
         conv3_(add<nn::Conv2d>("conv3", width, kExpansion * width, 1, convolution(1, 0))),
         bn3_(add<nn::BatchNorm2d>("bn3", kExpansion * width)) {
     add_shortcut(in_channels, kExpansion * width, stride);
@@ -98,7 +98,7 @@ int64_t last_channels(ResNetBlock block, int64_t width) {
 ResNet::ResNet(ResNetBlock block, const std::vector<int64_t>& layers, const ResNetOptions& options)
     : conv1(add<nn::Conv2d>("conv1", 3, options.width, options.small_images ? 3 : 7,
                             options.small_images ? convolution(1, 1) : convolution(2, 3))),
-      bn1(add<nn::BatchNorm2d>("bn1", options.width, kWithRelu)),
+      bn1(add<nn::BatchNorm2d>("bn1", options.width, kNormWithRelu)),
       layer1(add<nn::Sequential>("layer1")),
       layer2(add<nn::Sequential>("layer2")),
       layer3(add<nn::Sequential>("layer3")),

@@ -13,7 +13,7 @@ namespace tandem { inline namespace v0 { namespace models {
 
 namespace {
 
-constexpr int64_t kMaxLevels = 16;
+constexpr int64_t kMaxUNetLevels = 16;
 
 void append_layers(nn::Sequential& block, int64_t in_channels, int64_t out_channels, int64_t groups) {
   for (const int64_t channels : {in_channels, out_channels}) {
@@ -26,8 +26,8 @@ void append_layers(nn::Sequential& block, int64_t in_channels, int64_t out_chann
 }  // namespace
 
 UNet::UNet(const UNetOptions& options) {
-  TANDEM_CHECK(ValueError, options.levels >= 1 && options.levels <= kMaxLevels, "UNet: levels is ", options.levels,
-               ", expected 1 <= levels <= ", kMaxLevels);
+  TANDEM_CHECK(ValueError, options.levels >= 1 && options.levels <= kMaxUNetLevels, "UNet: levels is ", options.levels,
+               ", expected 1 <= levels <= ", kMaxUNetLevels);
   int64_t channels = options.channels;
   const auto add_block = [&](const char* name, int64_t level, int64_t in_channels) {
     channels = options.width << level;

@@ -10,7 +10,7 @@ namespace tandem { inline namespace v0 { namespace nn {
 
 namespace {
 
-Shape weight_shape(int64_t num_embeddings, int64_t embedding_dim) {
+Shape table_shape(int64_t num_embeddings, int64_t embedding_dim) {
   TANDEM_CHECK(ValueError, num_embeddings >= 1 && embedding_dim >= 1, "Embedding: num_embeddings is ", num_embeddings,
                " and embedding_dim ", embedding_dim, ", expected at least 1 each");
   return {num_embeddings, embedding_dim};
@@ -19,7 +19,7 @@ Shape weight_shape(int64_t num_embeddings, int64_t embedding_dim) {
 }  // namespace
 
 Embedding::Embedding(int64_t num_embeddings, int64_t embedding_dim, EmbeddingOptions options)
-    : weight(add_parameter("weight", empty(weight_shape(num_embeddings, embedding_dim)))), options_(options) {
+    : weight(add_parameter("weight", empty(table_shape(num_embeddings, embedding_dim)))), options_(options) {
   const std::optional<int64_t> padding = options.padding_idx;
   TANDEM_CHECK(ValueError, !padding || (*padding >= -num_embeddings && *padding < num_embeddings),
                "Embedding: padding_idx is ", *padding, ", expected ", -num_embeddings, " to ", num_embeddings - 1);

@@ -339,8 +339,10 @@ class TANDEM_API Module {
 
   template <class T>
   static const ModuleClass& class_of() {
-    static constexpr ModuleClass kClass = {
-        &typeid(T), [](const Module& module) { return dynamic_cast<const T*>(&module) != nullptr; }};
+    static constexpr ModuleClass kClass = {&typeid(T), [](const Module& module) {
+                                             if constexpr (std::is_same_v<T, Module>) return true;
+                                             return dynamic_cast<const T*>(&module) != nullptr;
+                                           }};
     return kClass;
   }
   /// The class of all children of a container, which may be replaced and removed; null for other modules.

@@ -16,7 +16,7 @@ namespace tandem { inline namespace v0 {
 
 namespace {
 
-constexpr int64_t kMaxBytes = int64_t{64} << 20;
+constexpr int64_t kMaxCopied = int64_t{64} << 20;
 constexpr int64_t kMinBytes = int64_t{1} << 20;
 constexpr int kCopies = 5;  // the first only touches the memory
 
@@ -34,7 +34,7 @@ Measured& measured() {
 double measure(Device from, Device to) {
   // A third: source and target may be on one device, and size classes add up to a quarter.
   const int64_t free = std::min(free_memory(from), free_memory(to)) / 3;
-  const int64_t num_bytes = std::min(kMaxBytes, free);
+  const int64_t num_bytes = std::min(kMaxCopied, free);
   if (num_bytes < kMinBytes) return 0;
   const Tensor source = zeros({num_bytes}, {kUInt8, from});
   const Tensor target = empty({num_bytes}, {kUInt8, to});

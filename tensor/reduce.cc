@@ -27,7 +27,7 @@ using Sum = std::conditional_t<kIsHalf<T>, float, T>;
 
 // Unsigned arithmetic, because signed overflow is undefined behaviour.
 template <class T>
-T add(T a, T b) {
+T plus(T a, T b) {
   if constexpr (std::is_integral_v<T>) {
     using U = std::make_unsigned_t<T>;
     return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
@@ -54,7 +54,7 @@ T combine(T a, T b) {
   if constexpr (op == ReduceOp::kBitXor) return static_cast<T>(a ^ b);
   if constexpr (op == ReduceOp::kMin) return a < b || a != a ? a : b;
   if constexpr (op == ReduceOp::kMax) return a > b || a != a ? a : b;
-  return add(a, b);
+  return plus(a, b);
 }
 
 /// Number of inputs that are combined in one pass: most for floats, least for halves, which have reduce_halves().
@@ -89,13 +89,13 @@ void combine_few(std::span<const std::byte* const> inputs, int64_t begin, int64_
   }
 }
 
-constexpr int64_t kTile = 512;  // elements, which stay in the L1 cache
+constexpr int64_t kColumnTile = 512;  // elements, which stay in the L1 cache
 
 template <ReduceOp op, class T>
 void combine_tile(std::span<const std::byte* const> inputs, int64_t begin, int64_t count, Sum<T>* sums) {
   if (inputs.size() <= kFused<T>) return combine_few<op, T>(inputs, begin, count, sums);
   const size_t split = tree_split(inputs.size());
-  Sum<T> others[kTile];
+  Sum<T> others[kColumnTile];
   combine_tile<op, T>(inputs.first(split), begin, count, sums);
   combine_tile<op, T>(inputs.subspan(split), begin, count, others);
   for (int64_t i = 0; i < count; ++i) sums[i] = combine<op>(sums[i], others[i]);
@@ -106,9 +106,9 @@ void reduce_typed(std::span<const std::byte* const> inputs, int64_t count, std::
   T* to = reinterpret_cast<T*>(out);
   if (inputs.size() <= kFused<T>) return combine_few<op, T>(inputs, 0, count, to);
   constexpr ReduceOp kPartial = op == ReduceOp::kAvg ? ReduceOp::kSum : op;
-  Sum<T> sums[kTile];
-  for (int64_t begin = 0; begin < count; begin += kTile, to += kTile) {
-    const int64_t n = std::min(kTile, count - begin);
+  Sum<T> sums[kColumnTile];
+  for (int64_t begin = 0; begin < count; begin += kColumnTile, to += kColumnTile) {
+    const int64_t n = std::min(kColumnTile, count - begin);
     combine_tile<kPartial, T>(inputs, begin, n, sums);
     if constexpr (op == ReduceOp::kAvg) {
       for (int64_t i = 0; i < n; ++i) sums[i] = mean_of(sums[i], inputs.size());

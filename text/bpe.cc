@@ -16,6 +16,11 @@
 
 namespace tandem { inline namespace v0 { namespace text {
 
+struct BpeMerge {
+  int32_t rank;   ///< number of its line
+  int32_t token;  ///< the result
+};
+
 namespace {
 
 constexpr const char* kOp = "BpeTokenizer";
@@ -87,19 +92,14 @@ std::unordered_map<std::string, int32_t> read_vocabulary(const std::string& path
   return ids;
 }
 
-struct Merge {
-  int32_t rank;   ///< number of its line
-  int32_t token;  ///< the result
-};
-
 uint64_t pair_key(int32_t left, int32_t right) {
   return static_cast<uint64_t>(left) << 32 | static_cast<uint32_t>(right);
 }
 
-std::unordered_map<uint64_t, Merge> read_merges(const std::string& path,
-                                                const std::unordered_map<std::string, int32_t>& ids) {
+std::unordered_map<uint64_t, BpeMerge> read_merges(const std::string& path,
+                                                   const std::unordered_map<std::string, int32_t>& ids) {
   const std::string text = InputFile(kOp, path).text();
-  std::unordered_map<uint64_t, Merge> merges;
+  std::unordered_map<uint64_t, BpeMerge> merges;
   int32_t line_number = 0;
   for (std::string_view rest = text; !rest.empty();) {
     const std::string_view whole = rest.substr(0, rest.find('\n'));
@@ -136,7 +136,7 @@ struct BpeTokenizer::Model {
   std::unordered_map<std::string, int32_t> ids;
   std::vector<std::string> tokens;  ///< bytes
   std::array<int32_t, kNumBytes> byte_tokens;
-  std::unordered_map<uint64_t, Merge> merges;
+  std::unordered_map<uint64_t, BpeMerge> merges;
   std::vector<Special> specials;
 
   void encode_word(std::string_view word, std::vector<int64_t>& out) const;
@@ -157,20 +157,20 @@ void BpeTokenizer::Model::encode_word(std::string_view word, std::vector<int64_t
   // tokens have changed since is ignored.
   using Candidate = std::tuple<int32_t, size_t, int32_t>;
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> candidates;
-  const auto find_merge = [&](size_t left) -> const Merge* {
+  const auto find_merge = [&](size_t left) -> const BpeMerge* {
     const size_t right = places[left].next;
     if (places[left].token < 0 || right >= end) return nullptr;
     const auto found = merges.find(pair_key(places[left].token, places[right].token));
     return found == merges.end() ? nullptr : &found->second;
   };
   const auto add_candidate = [&](size_t left) {
-    if (const Merge* merge = find_merge(left)) candidates.emplace(merge->rank, left, merge->token);
+    if (const BpeMerge* merge = find_merge(left)) candidates.emplace(merge->rank, left, merge->token);
   };
   for (size_t i = 0; i < end; ++i) add_candidate(i);
   while (!candidates.empty()) {
     const auto [rank, left, token] = candidates.top();
     candidates.pop();
-    const Merge* merge = find_merge(left);
+    const BpeMerge* merge = find_merge(left);
     if (merge == nullptr || merge->rank != rank) continue;
     const size_t right = places[left].next;
     places[left].token = token;

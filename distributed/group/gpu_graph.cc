@@ -15,8 +15,6 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-namespace {
-
 /// A collective of a graph. It keeps the tensors that replays use.
 class CapturedWork final : public GpuWork {
  public:
@@ -52,8 +50,6 @@ class CapturedWork final : public GpuWork {
   std::vector<Tensor> kept_;
   bool is_joined_ = false;
 };
-
-}  // namespace
 
 /// The collectives of one group in one graph.
 class GpuGroup::CapturedCollectives final : public cuda::ReplayObserver {

@@ -10,7 +10,7 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-std::vector<Part> memory_of(Operation& operation, const Parts& parts, int world_size) {
+std::vector<Part> memories_of(Operation& operation, const Parts& parts, int world_size) {
   const auto memory = [&](const Tensor& tensor) {
     return memory_of(operation, tensor, !parts.is_result, parts.is_result);
   };
@@ -161,7 +161,7 @@ void prepare_parts(CollectiveOperation& operation, const ProcessGroupOptions& gr
   }
   if (has_parts) {
     std::vector<Part>& of_ranks = parts.is_result ? c.outputs : c.inputs;
-    of_ranks = memory_of(operation, parts, group.world_size);
+    of_ranks = memories_of(operation, parts, group.world_size);
     check_parts_apart(name, parts, of_ranks, one, {memory, c.num_elements}, group.rank);
     if (parts.is_result) check_results_apart(name, parts, of_ranks);
     if (kind == CollectiveKind::kAllGather) {
@@ -192,8 +192,8 @@ void prepare_all_to_all(CollectiveOperation& operation, const ProcessGroupOption
                ": input must be [", group.world_size, ", ...]", line_of(inputs.argument(0)));
   check_shape(kOp, outputs.argument(own), input.shape(), inputs.argument(own));
   describe_collective(operation, group, CollectiveKind::kAllToAll, input, std::move(options));
-  operation.collective.outputs = memory_of(operation, outputs, group.world_size);
-  operation.collective.inputs = memory_of(operation, inputs, group.world_size);
+  operation.collective.outputs = memories_of(operation, outputs, group.world_size);
+  operation.collective.inputs = memories_of(operation, inputs, group.world_size);
   finish_all_to_all(operation, outputs, inputs);
 }
 

@@ -20,8 +20,6 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-constexpr std::chrono::milliseconds kDefaultTimeout{300000};
-
 constexpr const char* kStartHere = "\n  remove the flags, or unset these variables to start ranks from here";
 
 std::chrono::milliseconds choose_timeout(const LaunchFlags& flags) {

@@ -65,6 +65,9 @@ TANDEM_API Variables rank_variables(const RankAssignment& assignment);
 /// A token derived from the run id. It separates jobs but is not a secret.
 TANDEM_API std::string token_from_run_id(const std::string& run_id);
 
+/// Of collectives and of the meeting of hosts, without TANDEM_TIMEOUT_S and --timeout.
+inline constexpr std::chrono::milliseconds kDefaultTimeout{300000};
+
 /// Parses a decimal integer in [low, high]. Throws ValueError; the text begins with `what`.
 TANDEM_API int64_t parse_int(const std::string& what, const std::string& text, int64_t low, int64_t high);
 /// Parses a number of seconds; 0 means no limit. Throws ValueError; the text begins with `what`.

@@ -27,9 +27,9 @@ using Clock = std::chrono::steady_clock;
 // How long to wait for the reader of the remaining output after an interrupt.
 constexpr int kFlushTimeoutMs = 300;
 
-// After a rank failed, node 0 must send the stop command within kResponseTimeout, and finish the attempt within
+// After a rank failed, node 0 must send the stop command within kStopTimeout, and finish the attempt within
 // shutdown_timeout() + kStopMargin.
-constexpr std::chrono::seconds kResponseTimeout{3};
+constexpr std::chrono::seconds kStopTimeout{3};
 constexpr std::chrono::seconds kStopMargin{15};
 
 // After the end of the job, how long node 0 waits for the launchers that it started, and for their output.
@@ -42,9 +42,9 @@ std::string host_name() {
 
 /// One launcher: executes the commands of node 0 and reports events of this host. The launcher of node 0 owns the
 /// coordinator.
-class Launcher {
+class NodeLauncher {
  public:
-  explicit Launcher(const JobOptions& options)
+  explicit NodeLauncher(const JobOptions& options)
       : options_(options),
         signals_(options.handle_signals),
         local_(options_, signals_),
@@ -122,7 +122,7 @@ class Launcher {
   Clock::time_point response_deadline_ = Clock::time_point::max();
 };
 
-void Launcher::report(const NodeEvent& event) {
+void NodeLauncher::report(const NodeEvent& event) {
   if (coordinator_) {
     coordinator_->on_event(event);
     return;
@@ -130,14 +130,14 @@ void Launcher::report(const NodeEvent& event) {
   link_->send(encode(event));
 }
 
-void Launcher::execute_commands() {
+void NodeLauncher::execute_commands() {
   for (; !commands_.empty(); commands_.pop_front()) {
     if (coordinator_ && link_) link_->send(encode(commands_.front()));
     execute(commands_.front());
   }
 }
 
-void Launcher::execute(const NodeCommand& command) {
+void NodeLauncher::execute(const NodeCommand& command) {
   switch (command.kind) {
     case NodeCommand::Kind::kStart: start(command); return;
     case NodeCommand::Kind::kStop:
@@ -153,7 +153,7 @@ void Launcher::execute(const NodeCommand& command) {
   }
 }
 
-void Launcher::start(const NodeCommand& command) {
+void NodeLauncher::start(const NodeCommand& command) {
   RankAssignment first = command.assignment;
   first.node = options_.nodes.node;
   first.rank = command.ranks.at(static_cast<size_t>(first.node));
@@ -170,7 +170,7 @@ void Launcher::start(const NodeCommand& command) {
   }
 }
 
-void Launcher::step() {
+void NodeLauncher::step() {
   auto deadline = std::min({local_.next_deadline(), remote_hosts_.next_deadline(), response_deadline_});
   if (coordinator_) deadline = std::min(deadline, coordinator_->next_deadline());
   std::vector<pollfd> polled = {{signals_.fd(), POLLIN, 0},
@@ -186,7 +186,7 @@ void Launcher::step() {
     NodeEvent ended = event(NodeEvent::Kind::kEnded);
     ended.exit = std::move(exit);
     const bool first = ended.exit.wait_status != 0 && response_deadline_ == Clock::time_point::max();
-    if (first && !coordinator_) response_deadline_ = Clock::now() + kResponseTimeout;
+    if (first && !coordinator_) response_deadline_ = Clock::now() + kStopTimeout;
     report(ended);
   }
   for (const auto& [node, why] : remote_hosts_.step()) coordinator_->on_lost(node, why);
@@ -196,7 +196,7 @@ void Launcher::step() {
   execute_commands();
 }
 
-void Launcher::take_signals() {
+void NodeLauncher::take_signals() {
   while (const int signal = signals_.next()) {
     NodeEvent interrupted = event(interrupted_here_ ? NodeEvent::Kind::kKilled : NodeEvent::Kind::kInterrupted);
     interrupted.signal = signal;
@@ -210,13 +210,13 @@ void Launcher::take_signals() {
   }
 }
 
-void Launcher::interrupt(int signal) {
+void NodeLauncher::interrupt(int signal) {
   if (interrupt_ != 0) return;
   interrupt_ = signal;
   local_.interrupt(signal);
 }
 
-void Launcher::handle_messages() {
+void NodeLauncher::handle_messages() {
   const auto lost = link_->lost();
   for (const std::string& message : link_->received()) {
     if (coordinator_) {
@@ -235,7 +235,7 @@ void Launcher::handle_messages() {
   }
 }
 
-void Launcher::abandon_job(const std::string& why) {
+void NodeLauncher::abandon_job(const std::string& why) {
   response_deadline_ = Clock::time_point::max();
   if (result_) return;
   node0_lost_ = true;
@@ -243,7 +243,7 @@ void Launcher::abandon_job(const std::string& why) {
   local_.stop_all();
 }
 
-void Launcher::finish_with_error(const std::string& why) {
+void NodeLauncher::finish_with_error(const std::string& why) {
   if (!coordinator_ || !link_) return;
   NodeCommand command;
   command.kind = NodeCommand::Kind::kFinish;
@@ -256,7 +256,7 @@ void Launcher::finish_with_error(const std::string& why) {
 }  // namespace
 
 JobResult run_job(const JobOptions& options) {
-  const JobResult result = Launcher(options).run();
+  const JobResult result = NodeLauncher(options).run();
   std::error_code ignored;
   if (options.is_record_dir_temporary && result.status == 0) std::filesystem::remove_all(options.record_dir, ignored);
   return result;

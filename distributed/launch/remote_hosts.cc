@@ -20,7 +20,7 @@ namespace tandem { inline namespace v0 { namespace distributed {
 namespace {
 
 // How often the exits are checked without pidfds, as in local_ranks.cc.
-constexpr std::chrono::milliseconds kPollInterval{20};
+constexpr std::chrono::milliseconds kRemotePollInterval{20};
 
 /// `text` as one word of a POSIX shell.
 std::string quote(const std::string& text) {
@@ -109,7 +109,7 @@ std::vector<std::pair<int, std::string>> RemoteHosts::step() {
 RemoteHosts::Clock::time_point RemoteHosts::next_deadline() const {
   const bool polls =
       std::any_of(hosts_.begin(), hosts_.end(), [](const Host& h) { return h.child.pid >= 0 && !h.child.pidfd; });
-  return polls ? Clock::now() + kPollInterval : Clock::time_point::max();
+  return polls ? Clock::now() + kRemotePollInterval : Clock::time_point::max();
 }
 
 }}}  // namespace tandem::v0::distributed

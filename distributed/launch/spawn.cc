@@ -22,7 +22,6 @@ std::map<std::string, RankMain>& rank_mains() {
 }
 
 constexpr const char* kSpawnVariable = "TANDEM_RANK_MAIN";
-constexpr std::chrono::milliseconds kDefaultTimeout{300000};
 
 }  // namespace
 

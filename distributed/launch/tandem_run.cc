@@ -32,7 +32,6 @@ using td::distributed::OutputTarget;
 using td::distributed::parse_int;
 
 constexpr int kUsageError = 2;
-constexpr std::chrono::milliseconds kDefaultTimeout{300000};
 
 struct Flags {
   std::string num_ranks = "1";
@@ -256,7 +255,7 @@ JobOptions job_of(Flags flags) {
   set_node_options(flags, &options);
   if (!flags.gdb_rank.empty()) options.gdb_rank = static_cast<int>(parse_int("--gdb", flags.gdb_rank, 0, 1 << 20));
   if (options.gdb_rank) check_gdb(options);
-  options.nodes.timeout = kDefaultTimeout;
+  options.nodes.timeout = td::distributed::kDefaultTimeout;
   if (const auto text = td::env_string("TANDEM_TIMEOUT_S")) {
     options.nodes.timeout = td::distributed::parse_seconds("TANDEM_TIMEOUT_S", *text);
   }

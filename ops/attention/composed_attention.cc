@@ -15,7 +15,7 @@ namespace tandem { inline namespace v0 { namespace ops {
 
 namespace {
 
-constexpr double kNoScore = -std::numeric_limits<double>::infinity();
+constexpr double kMasked = -std::numeric_limits<double>::infinity();
 
 Tensor transposed(const Tensor& tensor) { return tensor.transpose(-2, -1); }
 
@@ -35,20 +35,20 @@ Tensor weights_of(const AttentionInputs& in, const Tensor& key, const Tensor& st
   Tensor scores = mul(matmul(query, transposed(key)), attributes.scale);
   if (attn_mask.defined()) {
     scores =
-        attn_mask.dtype() == kBool ? where(attn_mask, scores, kNoScore) : add(scores, to(attn_mask, scores.dtype()));
+        attn_mask.dtype() == kBool ? where(attn_mask, scores, kMasked) : add(scores, to(attn_mask, scores.dtype()));
   }
   const bool has_begin = attributes.band_begin > -AttentionSizes::kUnlimited;
   const Tensor keys = arange(0, key.size(-2), 1, query.device());
   const Tensor queries = arange(0, query.size(-2), 1, query.device()).unsqueeze(1);
   if (attributes.band_end < AttentionSizes::kUnlimited) {
-    scores = where(lt(keys, add(queries, attributes.band_end)), scores, kNoScore);
+    scores = where(lt(keys, add(queries, attributes.band_end)), scores, kMasked);
   }
-  if (has_begin) scores = where(ge(keys, add(queries, attributes.band_begin)), scores, kNoScore);
+  if (has_begin) scores = where(ge(keys, add(queries, attributes.band_begin)), scores, kMasked);
   if (!attn_mask.defined() && !has_begin) return softmax(scores, -1);
   // The softmax of a row of -infinities is NaN, so such rows are computed on zeros and masked afterwards.
   Shape rows = query.shape();
   rows.back() = 1;
-  const Tensor empty_rows = eq(statistics.select(0, -1).view(rows), kNoScore);
+  const Tensor empty_rows = eq(statistics.select(0, -1).view(rows), kMasked);
   return where(empty_rows, 0, softmax(where(empty_rows, 0, scores), -1));
 }
 

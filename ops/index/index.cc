@@ -186,7 +186,7 @@ const Tensor& Tensor::masked_fill_(const Tensor& mask, Scalar value) const {
 
 namespace {
 
-Tensor triangle(const char* op, bool upper, const Tensor& input, int64_t diagonal) {
+Tensor keep_triangle(const char* op, bool upper, const Tensor& input, int64_t diagonal) {
   const ops::Call call(op, {{"input", input}});
   call.require(input.dim() >= 2, "input must have at least two dimensions");
   const int64_t rows = input.size(-2), columns = input.size(-1);
@@ -202,8 +202,8 @@ Tensor triangle(const char* op, bool upper, const Tensor& input, int64_t diagona
 
 }  // namespace
 
-Tensor tril(const Tensor& input, int64_t diagonal) { return triangle("tril", false, input, diagonal); }
-Tensor triu(const Tensor& input, int64_t diagonal) { return triangle("triu", true, input, diagonal); }
+Tensor tril(const Tensor& input, int64_t diagonal) { return keep_triangle("tril", false, input, diagonal); }
+Tensor triu(const Tensor& input, int64_t diagonal) { return keep_triangle("triu", true, input, diagonal); }
 
 Tensor nonzero(const Tensor& input) {
   const ops::Call call("nonzero", {{"input", input}});

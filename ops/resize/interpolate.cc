@@ -72,7 +72,7 @@ struct ResizePlan {
 };
 
 /// The map of the plan, recorded as `op`; linear in input.
-Tensor resize(const char* op, const Tensor& input, const ResizePlan& plan) {
+Tensor resized(const char* op, const Tensor& input, const ResizePlan& plan) {
   const ResizeShape<ResizeAxis>& shape = plan.shape;
   const Tensor dense = in_order(plan.form.images(input), shape.channels_last);
   const Tensor images = empty_in_order(plan.result_shape(), input.options(), shape.channels_last);
@@ -89,7 +89,7 @@ Tensor resize(const char* op, const Tensor& input, const ResizePlan& plan) {
     TANDEM_KERNEL(context, resize, input.dtype(), map, dense.data_ptr(), images.data_ptr());
   }
   const Tensor out = plan.form.restore(images);
-  record_gradient(op, out, {&input}, [op, plan](const Tensor& grad) { return resize(op, grad, plan.transposed()); });
+  record_gradient(op, out, {&input}, [op, plan](const Tensor& grad) { return resized(op, grad, plan.transposed()); });
   return out;
 }
 
@@ -171,7 +171,7 @@ Tensor interpolate(const Tensor& input, const InterpolateOptions& options) {
   plan.form.is_signal = is_signal;
   plan.shape = {input.size(0), input.size(1), is_signal ? ResizeAxis() : axis(0), axis(axes - 1),
                 has_inner_channels(plan.form.images(input))};
-  return resize("interpolate", input, plan);
+  return resized("interpolate", input, plan);
 }
 
 }}  // namespace tandem::v0

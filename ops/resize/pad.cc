@@ -16,7 +16,7 @@ using ops::operand_error;
 
 namespace {
 
-constexpr const char* kModeNames[] = {"kConstant", "kReflect", "kReplicate", "kCircular"};
+constexpr const char* kPadModeNames[] = {"kConstant", "kReflect", "kReplicate", "kCircular"};
 
 /// The part of a dimension that negative padding keeps.
 struct Kept {
@@ -107,7 +107,7 @@ Tensor source_indices(PadMode mode, int64_t size, int64_t before, int64_t after,
 Tensor pad(const Tensor& input, const Shape& padding, PadMode mode, Scalar value) {
   const ops::Call call("pad", {{"input", input}});
   const Margins margins = margins_of(input, padding);
-  const char* const name = kModeNames[static_cast<int>(mode)];
+  const char* const name = kPadModeNames[static_cast<int>(mode)];
   if (mode == PadMode::kConstant) {
     check_fits("pad", "value", value, input.dtype());
     return pad_constant(input, margins, value);

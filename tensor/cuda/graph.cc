@@ -21,8 +21,6 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-namespace {
-
 constexpr size_t kMaxNumbers = 4096;
 
 /// Host-side results of a capture, for replays.
@@ -36,6 +34,8 @@ struct Recorded {
   std::vector<std::shared_ptr<ReplayObserver>> observers;
   std::optional<Stream> branch;  ///< see fork_capture
 };
+
+namespace {
 
 Recorded* recorded_now() { return static_cast<Recorded*>(RankContext::current().open_streams.capture); }
 

@@ -77,11 +77,36 @@ CUDA_HEADERS = _with_cuda(["@tandem//tests/cuda_emulation"], ["@cuda_toolkit//:h
 
 _PRIVATE = {"tags": ["manual"], "visibility": ["//visibility:private"]}
 
-def _objects(name, srcs, copts, deps, linkstatic = True, **private):
+def _unity(name, srcs, apart = []):
+    """Replaces files by one that includes them: headers and templates are compiled once.
+
+    Kernels (*_cpu.cc, *_avx*.cc) stay apart, because optimizing them takes most of their time, files of tests, whose names
+    repeat, and those in `apart`. tools/check/unity_names.py keeps a name from meaning something else in another file.
+
+    Returns:
+      the files to compile, and those that they include
+    """
+    together = [s for s in srcs if s.endswith(".cc") and not s.endswith("_cpu.cc") and "_avx" not in s and s not in apart]
+    package = native.package_name()
+    if len(together) < 2 or package.startswith("tests/"):
+        return srcs, []
+    native.genrule(
+        name = name + "_unity",
+        outs = [name + "_unity.cc"],
+        cmd = "printf '#include \"%s\"\\n' {} > $@".format(" ".join(["%s/%s" % (package, s) for s in together])),
+        **_PRIVATE
+    )
+    unity = "@tandem//tools/build:with_unity"
+    rest = [s for s in srcs if s not in together]
+    return select({unity: [name + "_unity.cc"] + rest, "//conditions:default": srcs}), select({unity: together, "//conditions:default": []})
+
+def _objects(name, srcs, copts, deps, linkstatic = True, apart = [], **private):
     """A filegroup with the object files of a library that has no other dependents."""
+    srcs, included = _unity(name, srcs, apart)
     native.cc_library(
         name = name,
         srcs = srcs,
+        textual_hdrs = included,
         copts = copts,
         linkstatic = linkstatic,
         deps = deps,
@@ -167,6 +192,7 @@ def tandem_cc_library(
         cuda_deps = [],
         no_cuda_srcs = [],
         calls_kernels = True,
+        apart = [],
         copts = [],
         deps = [],
         linkstatic = True,
@@ -185,6 +211,7 @@ def tandem_cc_library(
       cuda_deps: libraries of CUDA's toolkit
       no_cuda_srcs: .cc files that replace cuda_srcs in builds without CUDA
       calls_kernels: whether srcs except *_cpu.cc call kernels by TANDEM_KERNEL
+      apart: those of srcs that are compiled alone: a test replaces functions of theirs
       copts: flags after COPTS, which they override (-mavx512f ... for wider instruction sets)
       deps: direct dependencies
       linkstatic: build an archive, not a shared object
@@ -221,8 +248,11 @@ def tandem_cc_library(
         objects, libraries = _cuda(name, cuda_srcs, headers, copts, cuda_deps)
         portable = [s for s in srcs if s.endswith("_cpu.cc") or not calls_kernels]
         if portable:  # does not depend on TANDEM_WITH_CUDA, so all configurations share the objects
-            objects = objects + [_objects(name + "_portable", portable, COPTS + pch + copts, headers + pch_deps, **_PRIVATE)]
-        srcs = [s for s in srcs if s not in portable] + _with_cuda([], [], no_cuda_srcs) + objects
+            objects = objects + [_objects(name + "_portable", portable, COPTS + pch + copts, headers + pch_deps, apart = apart, **_PRIVATE)]
+        srcs = [s for s in srcs if s not in portable]
+    srcs, included = _unity(name, srcs, apart)
+    if cuda_srcs:
+        srcs = srcs + _with_cuda([], [], no_cuda_srcs) + objects
         deps = deps + _with_cuda(libraries, libraries)
         define = ["-DTANDEM_WITH_CUDA"]
         copts = _with_cuda(define, define) + copts
@@ -230,6 +260,7 @@ def tandem_cc_library(
         name = name,
         srcs = srcs,
         copts = COPTS + pch + copts,
+        textual_hdrs = kwargs.pop("textual_hdrs", []) + included,
         linkstatic = linkstatic,
         visibility = visibility,
         deps = deps + pch_deps,

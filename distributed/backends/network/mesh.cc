@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::chrono::seconds kGoodbyeTime{1};
 constexpr std::chrono::milliseconds kLastWordTime{50};
-constexpr int kMaxEvents = 16;
+constexpr int kMaxReady = 16;
 constexpr int kMaxTaken = 16;  // frames
 
 /// The part of host_identity() that all ranks with the same running kernel and network share. It excludes the part that
@@ -145,9 +145,9 @@ bool Mesh::receive(bool waits) {
 }
 
 bool Mesh::receive_once() {
-  epoll_event events[kMaxEvents] = {};
-  const int count = epoll_wait(events_.get(), events, kMaxEvents, 0);
-  bool moved = count == kMaxEvents;  // there may be more
+  epoll_event events[kMaxReady] = {};
+  const int count = epoll_wait(events_.get(), events, kMaxReady, 0);
+  bool moved = count == kMaxReady;  // there may be more
   for (int i = 0; i < count; ++i) {
     Connection* const link = links_[events[i].data.u32].get();
     if (link == nullptr) continue;  // signal_
