@@ -429,11 +429,6 @@ GradientReducer::GradientReducer(NamedTensors parameters, NamedTensors buffers, 
   const bool has_units = options.shard == Shard::kParameters;
   TANDEM_CHECK(ValueError, has_units || (options.units.empty() && !options.keep_after_forward),
                "GradientReducer: units and keep_after_forward require Shard::kParameters");
-  for (const auto& [name, tensor] : parameters) {
-    TANDEM_CHECK(ValueError, !has_units || tensor.device().is_cpu(),
-                 "GradientReducer: Shard::kParameters is for CPUs; '", name, "' is on ", tensor.device(),
-                 ": use Shard::kGradients");
-  }
   for (size_t i = 0; has_units && i < unit_of.size(); ++i)
     compared += str("shard parameters: '", parameters[i].first, "' in unit '", unit_of[i], "'\n");
   check_same_parameters(parameters, impl.buffers, compared, *impl.group);

@@ -35,7 +35,7 @@ enum class Shard {
   kNone,        ///< nothing: every rank has all of it and takes the same step
   kOptimizer,   ///< the optimizer's state: each rank updates 1 / N of every parameter (ZeRO-1)
   kGradients,   ///< the gradients too; whole ones exist only for a few buckets during backward (ZeRO-2)
-  kParameters,  ///< the parameters too; they are gathered unit by unit in forward and backward (ZeRO-3, FSDP); on CPUs
+  kParameters,  ///< the parameters too; they are gathered unit by unit in forward and backward (ZeRO-3, FSDP)
 };
 
 TANDEM_API std::string to_string(Shard shard);  ///< "none", "optimizer", "gradients" or "parameters"

@@ -124,7 +124,8 @@ void ParameterShards::recycle(Tensor& whole) {
   free_.push_back(std::exchange(whole, {}).storage());
   int64_t num_bytes = 0;
   for (const auto& memory : free_) num_bytes += memory->num_bytes();
-  for (; num_bytes > max_free_; free_.erase(free_.begin())) num_bytes -= free_.front()->num_bytes();
+  for (; num_bytes - free_.front()->num_bytes() >= max_free_; free_.erase(free_.begin()))
+    num_bytes -= free_.front()->num_bytes();
 }
 
 void ParameterShards::reserve(size_t index) {

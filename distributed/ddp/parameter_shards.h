@@ -72,7 +72,7 @@ class ParameterShards : public autograd::ShardGroup {
   const Bucket& bucket(size_t index) const { return buckets_[index]; }
   autograd::Leaf& leaf(size_t parameter) const { return *leaves_[parameter]; }
 
-  int64_t max_free_ = 0;  ///< bytes that are kept for later gradients and gathers: what a step needs
+  int64_t max_free_ = 0;  ///< bytes that are kept for later gradients and gathers, at least: what a step needs
 
  private:
   /// A new tensor [ranks, n] like the parameters of `bucket`, in the memory of an earlier one if possible.

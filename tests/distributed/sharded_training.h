@@ -17,16 +17,23 @@
 
 namespace tandem::distributed {
 
-/// The levels that the device under test has.
-inline std::vector<Shard> all_levels() {
-  std::vector<Shard> levels = {Shard::kNone, Shard::kOptimizer, Shard::kGradients};
-  if (testing::test_device().is_cpu()) levels.push_back(Shard::kParameters);
-  return levels;
-}
-inline std::vector<Shard> levels() {  // that divide something
-  std::vector<Shard> all = all_levels();
-  all.erase(all.begin());
-  return all;
+inline constexpr Shard kLevels[] = {Shard::kOptimizer, Shard::kGradients, Shard::kParameters};
+inline constexpr Shard kAllLevels[] = {Shard::kNone, Shard::kOptimizer, Shard::kGradients, Shard::kParameters};
+
+/// A copy of the state on the CPU. Loading a tensor of another rank's GPU would make the streams of both GPUs wait for
+/// one another.
+inline State copy_of(const State& state) {
+  State copy;
+  for (const auto& [name, value] : state.entries()) {
+    if (const auto* tensor = std::get_if<Tensor>(&value)) {
+      copy.set(name, tensor->to(Device("cpu")).clone());
+    } else if (const auto* nested = std::get_if<std::shared_ptr<State>>(&value)) {
+      copy.set(name, copy_of(**nested));
+    } else {
+      copy.set(name, value);
+    }
+  }
+  return copy;
 }
 
 /// One training of Net on the ranks of a group; all of its ranks make equal steps. With kParameters "fc1" is a unit,

@@ -36,7 +36,7 @@ TEST(ShardingGradient, IsThePieceOfThisRank) {
   run_threads(rank_devices(3), [](Context& context) {
     Training whole(context, {});
     whole.loss().backward();
-    for (const Shard level : levels()) {
+    for (const Shard level : kLevels) {
       Training t(context, {.shard = level});
       {
         const HookHandle alone = t.reducer->no_sync();
@@ -62,7 +62,7 @@ TEST(ShardingGradient, IsThePieceOfThisRank) {
 
 TEST(ShardingGradient, WithinNoSyncIsOfThisRankAlsoAfterAnAverage) {
   run_threads(rank_devices(2), [](Context& context) {
-    for (const Shard level : levels()) {
+    for (const Shard level : kLevels) {
       Training t(context, {.shard = level}), alone(context, {});
       const HookHandle no_averages = alone.reducer->no_sync();
       alone.loss().backward();
@@ -138,7 +138,7 @@ Tensor root_loss(const GradientReducer& reducer, const Net& net, const Tensor& x
 TEST(ShardingLifetime, GradientBeforeConstructionCounts) {
   run_threads(rank_devices(2), [](Context& context) {
     std::vector<std::vector<double>> results;
-    for (const Shard level : all_levels()) {
+    for (const Shard level : kAllLevels) {
       const Net net(1, context.device());
       const Tensor x = inputs().to(context.device()), y = labels().to(context.device());
       net.loss(x, y).backward();
@@ -155,7 +155,7 @@ TEST(ShardingLifetime, GradientBeforeConstructionCounts) {
 TEST(ShardingLifetime, ModelTrainsAloneAndAgainAfterDestruction) {
   run_threads(rank_devices(2), [](Context& context) {
     std::vector<std::vector<double>> results;
-    for (const Shard level : all_levels()) {
+    for (const Shard level : kAllLevels) {
       const Net net(1, context.device());
       const Tensor x = inputs().to(context.device()), y = labels().to(context.device());
       for (int round = 0; round < 2; ++round) {
@@ -190,22 +190,12 @@ Tensor throwing(const Tensor& loss) {
   return result;
 }
 
-TEST(ShardingErrors, ParametersOnGpusAreNotDivided) {
-  if (testing::test_device().is_cpu()) return;
-  run_threads(rank_devices(2), [](Context& context) {
-    EXPECT_NE(error_text<ValueError>([&] {
-                Training(context, {.shard = Shard::kParameters});
-              }).find("Shard::kParameters is for CPUs; '"),
-              std::string::npos);
-  });
-}
-
 TEST(ShardingLifetime, NextStepWorksAfterExceptions) {
   run_threads(rank_devices(2), [](Context& context) {
     Training whole(context, {});
     whole.optimizer = adamw(whole.net);
     for (int step = 0; step < 3; ++step) plain_step(whole);
-    for (const Shard level : levels()) {
+    for (const Shard level : kLevels) {
       Training t(context, {.shard = level});
       t.optimizer = adamw(t.net);
       plain_step(t);
@@ -225,7 +215,7 @@ TEST(ShardingLifetime, NextStepWorksAfterExceptions) {
 }
 
 TEST(ShardingLifetime, ExceptionAmongAveragesEndsTheGroupOnAllRanks) {
-  for (const Shard level : levels()) {
+  for (const Shard level : kLevels) {
     const auto train = [&](Context& context) {
       Training t(context, {.shard = level});
       const Tensor h = relu(t.first(t.x));

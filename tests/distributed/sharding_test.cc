@@ -192,7 +192,7 @@ TEST_P(Sharding, TrainsAsOneWholeOptimizer) {
   run_threads(rank_devices(std::get<1>(GetParam())), [&](Context& context) {
     const int steps = testing::test_device().is_cpu() && !testing::kThreadSanitizer ? 50 : 10;  // others are slow
     const std::vector<double> expected = train(context, how, {}, steps);
-    for (const Shard level : levels()) {
+    for (const Shard level : kLevels) {
       if (level == Shard::kParameters && !how.runs_same_units) continue;
       const std::vector<double> got = train(context, how, {.shard = level}, steps);
       if (how.exact) {
@@ -242,14 +242,14 @@ std::vector<double> train_mixed(Context& context, Shard level) {
 TEST(ShardingLayout, SeveralDtypesAndEmptyParameters) {
   run_threads(rank_devices(3), [](Context& context) {
     const std::vector<double> expected = train_mixed(context, Shard::kNone);
-    for (const Shard level : levels()) EXPECT_EQ(train_mixed(context, level), expected);
+    for (const Shard level : kLevels) EXPECT_EQ(train_mixed(context, level), expected);
   });
 }
 
 TEST(ShardingSeveral, ModelsShareAnOptimizerOrHaveTheirOwn) {
   run_threads(rank_devices(3), [](Context& context) {
     std::vector<std::vector<double>> results;
-    for (const Shard level : all_levels()) {
+    for (const Shard level : kAllLevels) {
       Training a(context, {.shard = level}), b(context, {.shard = level}), whole(context, {});
       std::vector<Tensor> all = a.net.parameters();
       for (const Net* net : {&b.net, &whole.net}) {
@@ -277,7 +277,7 @@ TEST(ShardingSeveral, ModelsShareAnOptimizerOrHaveTheirOwn) {
 TEST(ShardingAverages, AreThoseOfUndividedTraining) {
   run_threads(rank_devices(3), [](Context& context) {
     std::vector<std::vector<double>> results;
-    for (const Shard level : all_levels()) {
+    for (const Shard level : kAllLevels) {
       manual_seed(1);
       nn::Linear model(5, 3);
       model.to(context.device());

@@ -1,4 +1,4 @@
-// Wrong use of parameters in units, and use that differs among ranks, operations and steps.
+// Wrong use of parameters in units, and use that differs among ranks, operations and steps. On CPUs and GPUs.
 #include <gtest/gtest.h>
 
 #include <cstdint>
