@@ -7,6 +7,8 @@ namespace {
 using Unary = std::function<Tensor(const Tensor&)>;
 using Binary = std::function<Tensor(const Tensor&, const Tensor&)>;
 
+const std::initializer_list<Shape> kWithNumber = {{3, 7}, {3, 33}, {}, {0}};
+
 /// Cases with one operand of each shape, with values in [low, high).
 std::vector<OpCase> unary(std::initializer_list<Shape> shapes, const Unary& run, std::function<double(double)> f,
                           const char* input = "input", double low = -2, double high = 2) {
@@ -19,14 +21,8 @@ std::vector<OpCase> unary(std::initializer_list<Shape> shapes, const Unary& run,
   return cases;
 }
 
-/// Cases of a tensor and a number.
-std::vector<OpCase> with_number(const Unary& run, std::function<double(double)> f, const char* input = "a",
-                                double low = -2) {
-  return unary({{3, 7}, {3, 33}, {}, {0}}, run, std::move(f), input, low);
-}
-
 /// Cases of two operands that broadcast.
-std::vector<OpCase> binary(const char* name, const Binary& run, const std::function<double(double, double)>& f) {
+std::vector<OpCase> binary(const std::string& name, const Binary& run, const std::function<double(double, double)>& f) {
   const std::pair<Shape, Shape> shapes[] = {
       {{3, 7}, {7}}, {{3, 7}, {3, 7}}, {{2, 31}, {31}}, {{5, 1, 3}, {4, 1}}, {{2, 3, 1, 2}, {1, 4, 1}},
       {{}, {7}},     {{0, 3}, {3}},    {{1}, {}}};
@@ -50,6 +46,29 @@ std::vector<OpCase> with_integer_alpha(std::vector<OpCase> cases, Tensor (*run)(
   return cases;
 }
 
+/// The operators, and the functions with a number on either side; `last` is the name of a last operand in errors.
+template <class Run, class Operator>
+void add_arithmetic(OpCases& cases, const std::string& name, const std::string& sign, const char* last, Run run,
+                    Operator op) {
+  const auto add = [&](const std::string& declaration, std::vector<OpCase> list) {
+    for (OpCase& one : list) one.name = name;
+    cases.op("Tensor " + declaration, CastPolicy::kWidest, list);
+  };
+  const auto with_number = [&](const std::string& function, const std::string& tensor, auto f) {
+    add(function + "(" + tensor + " a, Scalar b)",
+        unary(
+            kWithNumber, [f](const Tensor& x) { return f(x, 1.5); }, [=](double x) { return op(x, 1.5); }, "a"));
+    add(function + "(Scalar a, const Tensor& b)",
+        unary(
+            kWithNumber, [f](const Tensor& x) { return f(3, x); }, [=](double x) { return op(3.0, x); }, last, 0.5));
+  };
+  with_number(name, "Tensor", run);
+  with_number("operator" + sign, "const Tensor&", op);
+  add("operator" + sign + "(const Tensor& a, const Tensor& b)",
+      binary(
+          name, [op](const Tensor& a, const Tensor& b) { return op(a, b); }, op));
+}
+
 }  // namespace
 
 TANDEM_OP_CASES(elementwise) {
@@ -67,72 +86,22 @@ TANDEM_OP_CASES(elementwise) {
                               sub, -1));
   cases.op("Tensor mul(Tensor a, Tensor b)", wide,
            binary(
-               "mul", [](const Tensor& a, const Tensor& b) { return mul(a, b); }, std::multiplies<double>()));
+               "mul", [](const Tensor& a, const Tensor& b) { return mul(a, b); }, std::multiplies<>()));
   cases.op("Tensor div(Tensor a, Tensor b)", wide,
            binary(
-               "div", [](const Tensor& a, const Tensor& b) { return div(a, b); }, std::divides<double>()));
-  cases.op("Tensor operator+(const Tensor& a, const Tensor& b)", wide,
-           binary(
-               "add", [](const Tensor& a, const Tensor& b) { return a + b; }, std::plus<double>()));
-  cases.op("Tensor operator-(const Tensor& a, const Tensor& b)", wide,
-           binary(
-               "sub", [](const Tensor& a, const Tensor& b) { return a - b; }, std::minus<double>()));
-  cases.op("Tensor operator*(const Tensor& a, const Tensor& b)", wide,
-           binary(
-               "mul", [](const Tensor& a, const Tensor& b) { return a * b; }, std::multiplies<double>()));
-  cases.op("Tensor operator/(const Tensor& a, const Tensor& b)", wide,
-           binary(
-               "div", [](const Tensor& a, const Tensor& b) { return a / b; }, std::divides<double>()));
-
-  cases.op("Tensor add(Tensor a, Scalar b)", wide,
-           with_number([](const Tensor& x) { return add(x, 0.75); }, [](double x) { return x + 0.75; }));
-  cases.op("Tensor add(Scalar a, const Tensor& b)", wide,
-           with_number([](const Tensor& x) { return add(3, x); }, [](double x) { return 3 + x; }));
-  cases.op("Tensor sub(Tensor a, Scalar b)", wide,
-           with_number([](const Tensor& x) { return sub(x, 0.75); }, [](double x) { return x - 0.75; }));
-  cases.op("Tensor sub(Scalar a, const Tensor& b)", wide,
-           with_number([](const Tensor& x) { return sub(0.75, x); }, [](double x) { return 0.75 - x; }, "b", 0.5));
-  cases.op("Tensor mul(Tensor a, Scalar b)", wide,
-           with_number([](const Tensor& x) { return mul(x, -1.5); }, [](double x) { return x * -1.5; }));
-  cases.op("Tensor mul(Scalar a, const Tensor& b)", wide,
-           with_number([](const Tensor& x) { return mul(3, x); }, [](double x) { return 3 * x; }));
-  cases.op("Tensor div(Tensor a, Scalar b)", wide,
-           with_number([](const Tensor& x) { return div(x, 1.5); }, [](double x) { return x / 1.5; }));
-  cases.op("Tensor div(Scalar a, const Tensor& b)", wide,
-           with_number([](const Tensor& x) { return div(3, x); }, [](double x) { return 3 / x; }, "b", 0.5));
-  const auto operator_case = [&](const char* declaration, const char* name, const Unary& run,
-                                 std::function<double(double)> f, const char* input, double low = -2) {
-    std::vector<OpCase> list = with_number(run, std::move(f), input, low);
-    for (OpCase& op : list) op.name = name;
-    cases.op(declaration, wide, std::move(list));
-  };
-  operator_case(
-      "Tensor operator+(const Tensor& a, Scalar b)", "add", [](const Tensor& x) { return x + 0.75; },
-      [](double x) { return x + 0.75; }, "a");
-  operator_case(
-      "Tensor operator+(Scalar a, const Tensor& b)", "add", [](const Tensor& x) { return 3 + x; },
-      [](double x) { return 3 + x; }, "a");
-  operator_case(
-      "Tensor operator-(const Tensor& a, Scalar b)", "sub", [](const Tensor& x) { return x - 0.75; },
-      [](double x) { return x - 0.75; }, "a");
-  operator_case(
-      "Tensor operator-(Scalar a, const Tensor& b)", "sub", [](const Tensor& x) { return 0.75 - x; },
-      [](double x) { return 0.75 - x; }, "b", 0.5);
-  operator_case(
-      "Tensor operator*(const Tensor& a, Scalar b)", "mul", [](const Tensor& x) { return x * -1.5; },
-      [](double x) { return x * -1.5; }, "a");
-  operator_case(
-      "Tensor operator*(Scalar a, const Tensor& b)", "mul", [](const Tensor& x) { return 3 * x; },
-      [](double x) { return 3 * x; }, "a");
-  operator_case(
-      "Tensor operator/(const Tensor& a, Scalar b)", "div", [](const Tensor& x) { return x / 1.5; },
-      [](double x) { return x / 1.5; }, "a");
-  operator_case(
-      "Tensor operator/(Scalar a, const Tensor& b)", "div", [](const Tensor& x) { return 3 / x; },
-      [](double x) { return 3 / x; }, "b", 0.5);
-  operator_case(
-      "Tensor operator-(const Tensor& a)", "neg", [](const Tensor& x) { return -x; }, [](double x) { return -x; },
-      "input");
+               "div", [](const Tensor& a, const Tensor& b) { return div(a, b); }, std::divides<>()));
+  add_arithmetic(
+      cases, "add", "+", "a", [](const auto& a, const auto& b) { return add(a, b); }, std::plus<>());
+  add_arithmetic(
+      cases, "sub", "-", "b", [](const auto& a, const auto& b) { return sub(a, b); }, std::minus<>());
+  add_arithmetic(
+      cases, "mul", "*", "a", [](const auto& a, const auto& b) { return mul(a, b); }, std::multiplies<>());
+  add_arithmetic(
+      cases, "div", "/", "b", [](const auto& a, const auto& b) { return div(a, b); }, std::divides<>());
+  std::vector<OpCase> minus = unary(
+      kWithNumber, [](const Tensor& x) { return -x; }, [](double x) { return -x; });
+  for (OpCase& op : minus) op.name = "neg";
+  cases.op("Tensor operator-(const Tensor& a)", wide, minus);
 
   const std::initializer_list<Shape> shapes = {{3, 7}, {3, 33}, {2, 3, 7}, {}, {0, 3}};
   cases.op("Tensor neg(Tensor input)", wide,

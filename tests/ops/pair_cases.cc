@@ -32,28 +32,39 @@ OpCase with_number(const char* name, std::function<Tensor(const Tensor&)> run, s
           .tolerance = 8};
 }
 
-/// Integers that fill all bits but the highest ones.
-OpCase bits(const char* name, const Binary& run, std::function<int64_t(int64_t, int64_t)> f) {
-  return {.name = name,
-          .inputs = {{"input", {3, 7}, -100, 100, kInt64}, {"other", {7}, -100, 100, kInt32}},
-          .run = [run](const Tensors& x) { return run(x[0], x[1]); },
-          .reference = elementwise([f](double a, double b) {
-            return static_cast<double>(f(static_cast<int64_t>(a), static_cast<int64_t>(b)));
-          }),
-          .dtypes = {kInt64},
-          .result_dtype = kInt64,
-          .has_gradient = false,
-          .broadcasts = true};
+/// Integers that fill all bits but the highest ones: f(input, other), or f(input, 13).
+OpCase bits(const std::string& name, bool has_other, std::function<Tensor(const Tensors&)> run,
+            std::function<int64_t(int64_t, int64_t)> f) {
+  OpCase op{.name = name,
+            .inputs = {{"input", {3, 7}, -100, 100, kInt64}},
+            .run = [run](const Tensors& x) { return run(x); },
+            .reference = elementwise([f](double a) { return static_cast<double>(f(static_cast<int64_t>(a), 13)); }),
+            .dtypes = {kInt64},
+            .result_dtype = kInt64,
+            .has_gradient = false,
+            .broadcasts = true};
+  if (has_other) {
+    op.inputs.push_back({"other", {7}, -100, 100, kInt32});
+    op.reference = elementwise(
+        [f](double a, double b) { return static_cast<double>(f(static_cast<int64_t>(a), static_cast<int64_t>(b))); });
+  }
+  return op;
 }
-OpCase bits_with_number(const char* name, std::function<Tensor(const Tensor&)> run, std::function<int64_t(int64_t)> f,
-                        const char* input = "input") {
-  return {.name = name,
-          .inputs = {{input, {3, 7}, -100, 100, kInt64}},
-          .run = [run](const Tensors& x) { return run(x[0]); },
-          .reference = elementwise([f](double a) { return static_cast<double>(f(static_cast<int64_t>(a))); }),
-          .dtypes = {kInt64},
-          .result_dtype = kInt64,
-          .has_gradient = false};
+
+/// The overloads of a bitwise function, and of its operator.
+template <class Run, class Operator>
+void add_bitwise(OpCases& cases, const std::string& name, const std::string& sign, Run run, Operator op) {
+  const auto add = [&](const std::string& declaration, bool has_other, auto f) {
+    cases.op("Tensor " + declaration, CastPolicy::kWidest, {bits(name, has_other, f, op)});
+  };
+  add(name + "(Tensor input, Tensor other)", true, [run](const Tensors& x) { return run(x[0], x[1]); });
+  add(name + "(Tensor input, Scalar other)", false, [run](const Tensors& x) { return run(x[0], 13); });
+  if constexpr (requires(Tensor x) { op(x, x); }) {
+    const std::string word = "operator" + sign;
+    add(word + "(const Tensor& a, const Tensor& b)", true, [=](const Tensors& x) { return op(x[0], x[1]); });
+    add(word + "(const Tensor& a, Scalar b)", false, [=](const Tensors& x) { return op(x[0], 13); });
+    add(word + "(Scalar a, const Tensor& b)", false, [=](const Tensors& x) { return op(13, x[0]); });
+  }
 }
 
 double floored(double a, double b) {
@@ -113,51 +124,20 @@ TANDEM_OP_CASES(pair) {
                "div", [](const Tensor& x) { return div(x, 1.5, RoundingMode::kFloor); },
                [](double x) { return std::floor(x / 1.5); }, "a")});
 
-  const Binary and_ = [](const Tensor& a, const Tensor& b) { return bitwise_and(a, b); };
-  const Binary or_ = [](const Tensor& a, const Tensor& b) { return bitwise_or(a, b); };
-  const Binary xor_ = [](const Tensor& a, const Tensor& b) { return bitwise_xor(a, b); };
-  cases.op("Tensor bitwise_and(Tensor input, Tensor other)", wide,
-           {bits("bitwise_and", and_, std::bit_and<int64_t>())});
-  cases.op("Tensor bitwise_or(Tensor input, Tensor other)", wide, {bits("bitwise_or", or_, std::bit_or<int64_t>())});
-  cases.op("Tensor bitwise_xor(Tensor input, Tensor other)", wide,
-           {bits("bitwise_xor", xor_, std::bit_xor<int64_t>())});
-  cases.op("Tensor bitwise_and(Tensor input, Scalar other)", wide,
-           {bits_with_number(
-               "bitwise_and", [](const Tensor& x) { return bitwise_and(x, 13); }, [](int64_t x) { return x & 13; })});
-  cases.op("Tensor bitwise_or(Tensor input, Scalar other)", wide,
-           {bits_with_number(
-               "bitwise_or", [](const Tensor& x) { return bitwise_or(x, 13); }, [](int64_t x) { return x | 13; })});
-  cases.op("Tensor bitwise_xor(Tensor input, Scalar other)", wide,
-           {bits_with_number(
-               "bitwise_xor", [](const Tensor& x) { return bitwise_xor(x, 13); }, [](int64_t x) { return x ^ 13; })});
+  add_bitwise(
+      cases, "bitwise_and", "&", [](const auto& a, const auto& b) { return bitwise_and(a, b); }, std::bit_and<>());
+  add_bitwise(
+      cases, "bitwise_or", "|", [](const auto& a, const auto& b) { return bitwise_or(a, b); }, std::bit_or<>());
+  add_bitwise(
+      cases, "bitwise_xor", "", [](const auto& a, const auto& b) { return bitwise_xor(a, b); },
+      std::bit_xor<int64_t>());
+  const auto complement = [](int64_t a, int64_t) { return ~a; };
   cases.op("Tensor bitwise_not(const Tensor& input)", wide,
-           {bits_with_number(
-               "bitwise_not", [](const Tensor& x) { return bitwise_not(x); }, [](int64_t x) { return ~x; })});
-  cases.op("Tensor operator&(const Tensor& a, const Tensor& b)", wide,
            {bits(
-               "bitwise_and", [](const Tensor& a, const Tensor& b) { return a & b; }, std::bit_and<int64_t>())});
-  cases.op("Tensor operator|(const Tensor& a, const Tensor& b)", wide,
+               "bitwise_not", false, [](const Tensors& x) { return bitwise_not(x[0]); }, complement)});
+  cases.op("Tensor operator~(const Tensor& a)", wide,
            {bits(
-               "bitwise_or", [](const Tensor& a, const Tensor& b) { return a | b; }, std::bit_or<int64_t>())});
-  const auto operator_case = [&](const char* declaration, const char* name, std::function<Tensor(const Tensor&)> run,
-                                 std::function<int64_t(int64_t)> f) {
-    cases.op(declaration, wide, {bits_with_number(name, std::move(run), std::move(f))});
-  };
-  operator_case(
-      "Tensor operator&(const Tensor& a, Scalar b)", "bitwise_and", [](const Tensor& x) { return x & 13; },
-      [](int64_t x) { return x & 13; });
-  operator_case(
-      "Tensor operator&(Scalar a, const Tensor& b)", "bitwise_and", [](const Tensor& x) { return 13 & x; },
-      [](int64_t x) { return x & 13; });
-  operator_case(
-      "Tensor operator|(const Tensor& a, Scalar b)", "bitwise_or", [](const Tensor& x) { return x | 13; },
-      [](int64_t x) { return x | 13; });
-  operator_case(
-      "Tensor operator|(Scalar a, const Tensor& b)", "bitwise_or", [](const Tensor& x) { return 13 | x; },
-      [](int64_t x) { return x | 13; });
-  operator_case(
-      "Tensor operator~(const Tensor& a)", "bitwise_not", [](const Tensor& x) { return ~x; },
-      [](int64_t x) { return ~x; });
+               "bitwise_not", false, [](const Tensors& x) { return ~x[0]; }, complement)});
   const auto of_integers = [] { return TensorList{randint(0, 1000, {128, 32, 24, 24}), randint(0, 9, {32, 24, 24})}; };
   cases.benchmark("bitwise_and", of_integers, [](const TensorList& in) { return in[0] & in[1]; });
   cases.benchmark("bitwise_or", of_integers, [](const TensorList& in) { return in[0] | in[1]; });
